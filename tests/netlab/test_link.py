@@ -73,9 +73,7 @@ def test_a_path_that_drops_large_packets_is_a_failure(four_hosts: Any) -> None:
     subprocess.run(["ip", "-n", switch, "link", "set", "p3", "mtu", "1500"], check=True)
     done = run(lab)
     assert done.returncode == 1, done.stdout + done.stderr
-    said = (
-        f"FAIL    10.77.0.4 ({lab.hosts[3].name}) exchanges no data with any host on 10.77.0.0/24: 10.77.0.4: connected, but no data came"
-    )
+    said = f"FAIL    10.77.0.4 ({lab.hosts[3].name}) exchanges no data with any host on 10.77.0.0/24: 10.77.0.4: connected, but no data arrived"
     assert said in done.stdout
 
 
@@ -151,7 +149,7 @@ def test_a_stranger_without_the_token_is_refused(four_hosts: Any) -> None:
         done = subprocess.run(stranger, capture_output=True, text=True, timeout=30, check=True)
         assert done.stdout == "0\n", "the connection is closed without a proof or data"
         answer = json.loads(node.stdout.readline())
-        assert answer["error"] == "0 of 1 connections came within 5 s; 1 other did not know the token"
+        assert answer["error"] == "0 of 1 connections arrived within 5 s; 1 other did not have the token"
         outside = socket.socket()
         outside.settimeout(1)
         with outside, pytest.raises(OSError):

@@ -1,4 +1,4 @@
-"""`busbw link`: measure the links between hosts, pair by pair."""
+"""`busbw link`: measures the links between hosts, pair by pair."""
 
 import os
 import signal
@@ -40,7 +40,7 @@ FORMATS = ("table", "json")
     "--test", "method", type=click.Choice(METHODS), default=TCP, show_default=True, help="tcp needs nothing installed; perftest: RDMA"
 )
 @click.option("--rail", "rails", multiple=True, help="interface, RDMA device or CIDR, may be repeated; all = all shared networks")
-@click.option("--seconds", type=Seconds(), default=2.0, show_default=True, help="seconds of each transfer")
+@click.option("--seconds", type=Seconds(), default=2.0, show_default=True, help="seconds per transfer")
 @click.option("--both", is_flag=True, help="also both directions at the same time")
 @click.option("--streams", type=click.IntRange(1, 64), default=4, show_default=True, help="TCP connections, or queue pairs of perftest")
 @click.option("--rounds", type=click.IntRange(0), default=0, show_default="all pairs", help="rounds of random pairs, for many hosts")
@@ -52,7 +52,9 @@ FORMATS = ("table", "json")
 @click.option("--launch-limit", "launch_limit_s", type=Seconds(), default=60.0, show_default=True, help="seconds until a host answers")
 @click.option("--suspect", type=click.Choice(WAYS), help="find slow hosts, or slow pairs, by runs of a collective (busbw run)")
 @click.option("--collective", default="all_reduce", show_default=True, help="of --suspect")
-@click.option("--engine", type=click.Choice((AUTO, *BY_NAME)), default=AUTO, show_default=True, help="of --suspect: who moves the data")
+@click.option(
+    "--engine", type=click.Choice((AUTO, *BY_NAME)), default=AUTO, show_default=True, help="of --suspect: engine of the collective"
+)
 @click.option("--result", type=File(), help="print this result of an earlier test instead of measuring")
 @click.option("--html", type=File(), help="write a page with heat maps to this file")
 @click.option("--png", type=File(), help="write the heat maps to this file")
@@ -66,11 +68,11 @@ def command(
 ) -> int:  # fmt: skip
     """Measure the links between hosts: every pair, in both directions, and small messages.
 
-    Pairs run at the same time only if they share no host. Slow hosts are told from slow pairs. The hosts need busbw at the same path and
-    ssh without a password. Exit code 1: a host or pair is slow; 3: a host could not be measured, or nothing could be judged.
+    Pairs run at the same time only if they share no host. Slow hosts are distinguished from slow pairs. The hosts need busbw at the same
+    path and ssh without a password. Exit code 1: a host or pair is slow; 3: a host could not be measured, or nothing could be judged.
 
-    --suspect runs a collective over some of the hosts instead, to find slow hosts with few runs. `hosts` halves groups that are slow;
-    `pairs` runs every two hosts, and also finds two that are slow only together. --hosts h1:8,h2:8 has the ranks of each host.
+    --suspect instead runs a collective over some of the hosts, to find slow hosts with few runs. `hosts` halves slow groups. `pairs` runs
+    every two hosts, and also finds two that are slow only together. --hosts h1:8,h2:8 gives the ranks of each host.
     """
     if node:
         return _node()
@@ -95,7 +97,7 @@ def command(
 
 
 def _fit(context: click.Context, suspect: bool, result: bool) -> None:
-    """UsageError for an option that was given and would be ignored."""
+    """UsageError for a given option that would be ignored."""
     given = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     shown = {"result", "html", "png", "format_name", "force"}
     if result:
@@ -107,7 +109,7 @@ def _fit(context: click.Context, suspect: bool, result: bool) -> None:
         ignored, why = given & {"collective", "engine"}, "without --suspect no collective runs"
     options = [max(one.opts, key=len) for one in context.command.params if one.name in ignored]
     if options:
-        raise UsageError(f"{', '.join(options)}: {why}", "leave it out, see busbw link --help")
+        raise UsageError(f"{', '.join(options)}: {why}", "remove it; see busbw link --help")
 
 
 def _hosts(hosts: str, hostfile: Path | None) -> tuple[Host, ...]:
@@ -183,7 +185,7 @@ def _read(file: Path) -> LinkReport:
 
 
 def _node() -> int:
-    """One host's part: answers requests on stdin until it closes."""
+    """One host's side: answers requests on stdin until it closes."""
     from busbw.launch.node import serve
     from busbw.link.node import Service
 
@@ -191,11 +193,11 @@ def _node() -> int:
     if sys.stdin.isatty():
         raise NoMeasurement("link --node: stdin is a terminal", "busbw link --hosts h1,h2 starts it on each host")
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # nothing but answers may get into their stream
+    os.dup2(2, 1)  # only answers may go to stdout
     service = Service()
     try:
         serve(service.handle, sys.stdin.buffer, answers)
     finally:
         service.close()
     sys.stdout.flush()
-    os._exit(int(Exit.OK))  # threads that still wait for a peer have no one to answer to
+    os._exit(int(Exit.OK))  # without waiting for threads that still wait for a peer

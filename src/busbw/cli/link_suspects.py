@@ -18,7 +18,7 @@ WAYS = ("hosts", "pairs")
 
 
 class Search:
-    """A search among `hosts`, whose slots are the ranks on each. `save` gets the report after every run."""
+    """A search among `hosts`, whose slots are the ranks on each host. `save` gets the report after every run."""
 
     def __init__(
         self, way: str, collective: str, size: int, hosts: Sequence[Host], engine: str, ifname: str, save: Callable[[SuspectReport], None]

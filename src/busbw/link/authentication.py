@@ -1,7 +1,7 @@
-"""Proof that a connection comes from the other node of a pair: both ends show that they know its token before any data is sent.
+"""Mutual authentication of a pair's two nodes: both ends prove that they know the token before any data is sent.
 
 The driver draws a token for each test and gives it to both nodes through the control channel. Each end sends a random challenge and
-answers the other's with HMAC-SHA256 under the token, so that the token itself is never sent over the network that is tested.
+answers the other's with HMAC-SHA256 under the token. The token itself is never sent over the tested network.
 """
 
 import hmac
@@ -42,11 +42,11 @@ def _prove(connection: socket.socket, key: bytes, own: bytes, other: bytes) -> N
         mine = secrets.token_bytes(_CHALLENGE_BYTES)
         connection.sendall(mine)
         theirs = _exactly(connection, _CHALLENGE_BYTES, deadline)
-        if own == _CONNECTOR:  # the listener proves itself last: a stranger that connects learns nothing
+        if own == _CONNECTOR:  # the listener proves itself last, so a stranger learns nothing
             connection.sendall(_proof(key, own, theirs, mine))
         given = _exactly(connection, _PROOF_BYTES, deadline)
         if not hmac.compare_digest(given, _proof(key, other, mine, theirs)):
-            raise Refused("the other end does not know the token of this test")
+            raise Refused("the other end does not have the token of this test")
         if own == _LISTENER:
             connection.sendall(_proof(key, own, theirs, mine))
     except Refused:
@@ -62,7 +62,7 @@ def _proof(key: bytes, role: bytes, challenge: bytes, own: bytes) -> bytes:
 def _exactly(connection: socket.socket, count: int, deadline: float) -> bytes:
     data = b""
     while len(data) < count:
-        connection.settimeout(max(0.001, deadline - time.monotonic()))  # for all parts together: a stranger may send one byte at a time
+        connection.settimeout(max(0.001, deadline - time.monotonic()))  # one deadline for all parts: a stranger may send one byte at a time
         part = connection.recv(count - len(data))
         if not part:
             raise Refused("the other end closed the connection before it proved itself")

@@ -1,4 +1,4 @@
-"""A tournament between hosts: starts a node on each, measures pairs in rounds, and judges what was measured."""
+"""A tournament between hosts: starts a node on each, measures pairs in rounds, and judges the results."""
 
 import threading
 import time
@@ -22,7 +22,7 @@ from busbw.link.schedule import Pair, disjoint, rounds, without
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
-Told = Callable[[str], None]  # takes a message for people
+Warn = Callable[[str], None]
 MOST_STARTING = remote.MOST
 HOPELESS = 3  # pairs, each in both directions
 WRITING_SHARE = 0.1
@@ -35,16 +35,16 @@ def now() -> str:
 
 
 class Tournament:
-    """Measures all pairs of `hosts`. `save` gets the report after every pair; `tell` gets what people should know at once.
+    """Measures all pairs of `hosts`. `save` gets the report after every pair, `warn` gets warnings at once.
 
-    Use it as a context: its end closes all nodes. `report` holds what was measured so far, also after Ctrl-C.
+    Use it as a context manager, which closes all nodes. `report` has the results so far, also after Ctrl-C.
     """
 
-    def __init__(self, hosts: Sequence[str], spec: LinkSpec, save: Callable[[LinkReport], None], tell: Told) -> None:
+    def __init__(self, hosts: Sequence[str], spec: LinkSpec, save: Callable[[LinkReport], None], warn: Warn) -> None:
         if len(hosts) < 2:
             raise UsageError(f"--hosts {','.join(hosts)}: a link needs two hosts", "give two or more, like --hosts h1,h2")
         self.report = LinkReport(spec=spec, busbw=__version__, start=now(), hosts=[LinkHost(name) for name in hosts])
-        self._spec, self._save, self._tell = spec, save, tell
+        self._spec, self._save, self._warn = spec, save, warn
         self._nodes: dict[int, Node] = {}
         self._lock = threading.Lock()
         self._ended = False
@@ -65,7 +65,7 @@ class Tournament:
         self._save(self.report)
 
     def run(self, launch_limit_s: float) -> None:
-        """Start the nodes and measure. NoMeasurement if fewer than two hosts answer or no network joins them."""
+        """Start the nodes and measure. NoMeasurement if fewer than two hosts answer or they share no network."""
         described = self._start(launch_limit_s)
         names = [host.name for host in self.report.hosts]
         ports = [described[at].endpoints if at in described else [] for at in range(len(names))]
@@ -85,7 +85,7 @@ class Tournament:
         self.report.complete = True
 
     def _start(self, limit_s: float) -> dict[int, messages.Description]:
-        """Start a node on each host and ask what it has; hosts that fail have their problem in the report."""
+        """Start a node on each host and ask for its ports; the report has the problem of each host that fails."""
         allow_open_files()
 
         def start(at: int) -> messages.Description | None:
@@ -116,10 +116,10 @@ class Tournament:
             if host.problem or self._ended:
                 return
             host.problem = error.message.removeprefix(f"{host.name}: ")
-        self._tell(f"warning: {host.name}: {host.problem}; the other hosts are measured without it")
+        self._warn(f"warning: {host.name}: {host.problem}; the other hosts are measured without it")
 
     def _check(self, ports: rails.Ports) -> None:
-        """NoMeasurement if a host lacks perftest, an RDMA device, or GPU support that was asked for."""
+        """NoMeasurement if a host lacks perftest, an RDMA device, or the requested GPU support."""
         for host, some in zip(self.report.hosts, ports, strict=True):
             if host.problem:
                 continue
@@ -131,7 +131,7 @@ class Tournament:
                 raise NoMeasurement(f"{host.name}: no RDMA device has an interface with an IPv4 address", "use --test tcp")
 
     def _round(self, rail: int, pairs: Sequence[Pair], *, again: bool = False) -> None:
-        """Measure pairs at the same time. `again`: what was measured before is replaced where the new rate is higher."""
+        """Measure pairs at the same time. `again`: replace earlier results if the new rate is higher."""
         pairs = without(pairs, self._left_out(rail))
         _all(lambda pair: self._pair(rail, pair, again), pairs, len(pairs))
 
@@ -167,7 +167,7 @@ class Tournament:
             self._save_sometimes()
 
     def _save_sometimes(self) -> None:
-        """Save, unless that would take more than a tenth of the time: the report of many hosts is long."""
+        """Save, unless that would take more than a tenth of the time: reports of many hosts are long."""
         start_s = time.monotonic()
         if start_s >= self._next_save:
             self._save(self.report)
@@ -179,7 +179,7 @@ class Tournament:
         return Place(at, self._nodes[at], port)
 
     def _slow(self, rail: int) -> list[Pair]:
-        """Pairs that are slow although their hosts are not: other traffic may have disturbed them."""
+        """Slow pairs of hosts that are not slow: other traffic may have disturbed them."""
         slow = (sorted((flow.sender, flow.receiver)) for flow in judging.solution(self.report, rail).pairs)
         return list(dict.fromkeys((a, b) for a, b in slow))[:REPEATED]
 

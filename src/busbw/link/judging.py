@@ -1,4 +1,4 @@
-"""What a tournament shows: slow hosts and pairs, what is below the pass mark, and what could not be judged."""
+"""Findings of a tournament: slow hosts and pairs, transfers below the pass mark, and what could not be judged."""
 
 from collections.abc import Sequence
 
@@ -40,9 +40,7 @@ def limit(report: LinkReport, flow: Flow) -> float | None:
 
 def _missing(report: LinkReport) -> list[Finding]:
     found = [
-        Finding(HOST, Verdict.UNKNOWN, f"{host.name} was not measured, or not to the end: {host.problem}")
-        for host in report.hosts
-        if host.problem
+        Finding(HOST, Verdict.UNKNOWN, f"{host.name} was not measured completely: {host.problem}") for host in report.hosts if host.problem
     ]
     for rail in report.rails:
         names = [host.name for host, port in zip(report.hosts, rail.endpoints, strict=True) if port is None and not host.problem]
@@ -60,7 +58,7 @@ class _Rail:
         self.slow: set[End] = set()
 
     def findings(self) -> list[Finding]:
-        """What is bad, or else that all is alike; then the pass mark."""
+        """Faults, or a pass if all are alike; then the pass mark."""
         bad = self._failed()
         for together in (False, True):
             bad += self._solved(solution(self.report, self.rail, together=together), together)
@@ -73,7 +71,7 @@ class _Rail:
         return [self._alike(rest, marked), *marked, *quiet]
 
     def _failed(self) -> list[Finding]:
-        """Transfers without a rate; a host that failed with all others is named alone. Lost hosts have a finding of their own."""
+        """Transfers without a rate. A host that failed with all others gets one finding. Lost hosts have their own finding."""
         lost = {at for at, host in enumerate(self.report.hosts) if host.problem}
         failed = [flow for flow in self.flows if flow.rate is None and not lost & {flow.sender, flow.receiver}]
         fine = {at for flow in self.flows if flow.rate for at in (flow.sender, flow.receiver)}
@@ -85,11 +83,9 @@ class _Rail:
             found.append(Finding("link.failed", Verdict.FAIL, message, fix=self._fix(at)))
         rest = [flow for flow in failed if not dead & {flow.sender, flow.receiver}]
         if rest:
-            listed = _listed([self._way(flow.sender, flow.receiver) for flow in rest])
+            listed = _listed([self._pair(flow.sender, flow.receiver) for flow in rest])
             message = f"{len(rest)} of {len(self.flows)} transfers failed on {self.name}: {listed}"
-            found.append(
-                Finding("link.failed", Verdict.FAIL, message, rest[0].error, "is a firewall, route or MTU in the way? `ping -M do`")
-            )
+            found.append(Finding("link.failed", Verdict.FAIL, message, rest[0].error, "check firewall, route and MTU: `ping -M do`"))
         return found
 
     def _solved(self, solved: Solution, together: bool) -> list[Finding]:
@@ -99,12 +95,12 @@ class _Rail:
         found = []
         ends = [one for one in solved.ends if one.end not in self.slow]
         for host in dict.fromkeys(one.end.host for one in ends):
-            ways = sorted((one for one in ends if one.end.host == host), key=lambda one: not one.end.sends)
-            said = " and ".join(f"{'sends' if one.end.sends else 'receives'} {bits_text(one.rate)}" for one in ways)
-            own = [flow for flow in flows if any(host == (flow.sender if one.end.sends else flow.receiver) for one in ways)]
-            busy = "; the processors of one end had no time left" if all(flow.processor_bound for flow in own) else ""
-            usual = f"usual is {bits_text(solved.usual or 0.0)}"
-            message = f"{self._host(host)} is slow on {self.name}{when}: it {said} in {ways[0].pairs} pairs, {usual}{busy}"
+            slow = sorted((one for one in ends if one.end.host == host), key=lambda one: not one.end.sends)
+            said = " and ".join(f"{'sends' if one.end.sends else 'receives'} {bits_text(one.rate)}" for one in slow)
+            own = [flow for flow in flows if any(host == (flow.sender if one.end.sends else flow.receiver) for one in slow)]
+            busy = "; the CPUs of one end were saturated" if all(flow.processor_bound for flow in own) else ""
+            usual = f"the usual rate is {bits_text(solved.usual or 0.0)}"
+            message = f"{self._host(host)} is slow on {self.name}{when}: it {said} in {slow[0].pairs} pairs, {usual}{busy}"
             found.append(Finding("link.host_slow", Verdict.WARN, message, evidence(own), self._fix(host)))
         self.slow.update(one.end for one in ends)
         pairs = [
@@ -113,11 +109,11 @@ class _Rail:
             if not self.slow & {End(one.sender, True), End(one.receiver, False)}
         ]
         if pairs:
-            listed = _listed([f"{self._way(one.sender, one.receiver)} {bits_text(one.rate)}" for one in pairs])
-            ways_of = {(one.sender, one.receiver) for one in pairs}
-            own = [flow for flow in flows if (flow.sender, flow.receiver) in ways_of]
-            message = f"slow on {self.name}{when} although both hosts are fast with others: {listed}"
-            fix = "the fault is between them: a switch, a cable between switches, or the path that their flows take"
+            listed = _listed([f"{self._pair(one.sender, one.receiver)} {bits_text(one.rate)}" for one in pairs])
+            slow_pairs = {(one.sender, one.receiver) for one in pairs}
+            own = [flow for flow in flows if (flow.sender, flow.receiver) in slow_pairs]
+            message = f"slow on {self.name}{when}, although both hosts are fast with others: {listed}"
+            fix = "the fault is between them: a switch, a cable between switches, or the path of their flows"
             found.append(Finding("link.pair_slow", Verdict.WARN, message, evidence(own), fix))
         return found
 
@@ -129,7 +125,7 @@ class _Rail:
         ]
 
     def _mark(self, flows: Sequence[Flow]) -> list[Finding]:
-        """Transfers below the pass mark; unknown where there is no mark, or where the processors and not the link set the rate."""
+        """Transfers below the pass mark; unknown if there is no mark, or if the CPUs limited the rate."""
         gpu = self.report.spec.gpu is not None
         limits = [(flow, most) for flow in flows if (most := limit(self.report, flow)) is not None]
         share = f"{100 * (payload.GPU_MARK if gpu else payload.HOST_MARK):g} % of what the link can carry"
@@ -139,9 +135,9 @@ class _Rail:
             if not below:
                 continue
             worst, most = min(below, key=lambda one: (one[0].rate or 0.0) / one[1])
-            slowest = f"{self._way(worst.sender, worst.receiver)} {bits_text(worst.rate or 0.0)} of {bits_text(most)}"
+            slowest = f"{self._pair(worst.sender, worst.receiver)} {bits_text(worst.rate or 0.0)} of {bits_text(most)}"
             message = f"{len(below)} of {len(flows)} transfers on {self.name} are below {share}; the slowest: {slowest}"
-            message += ", but there the processors set the rate, not the link" if bound else ""
+            message += ", but there the CPUs limited the rate, not the link" if bound else ""
             fix = "measure with --test perftest, or with more --streams" if bound else self._fix(worst.sender)
             found.append(
                 Finding("link.mark", Verdict.UNKNOWN if bound else Verdict.WARN, message, evidence([one for one, _ in below]), fix)
@@ -153,31 +149,31 @@ class _Rail:
         return found
 
     def _without_latency(self) -> list[Finding]:
-        """Pairs that moved data, but whose small messages could not be timed."""
+        """Pairs that transferred data, but whose small messages could not be timed."""
         failed = [one for one in self.report.latencies if one.rail == self.rail and one.error]
         if not failed:
             return []
-        listed = _listed([self._way(one.a, one.b) for one in failed])
+        listed = _listed([self._pair(one.a, one.b) for one in failed])
         return [Finding("link.latency", Verdict.UNKNOWN, f"small messages were not timed on {self.name}: {listed}", failed[0].error)]
 
     def _alike(self, flows: Sequence[Flow], marked: Sequence[Finding]) -> Finding:
         solved = solution(self.report, self.rail)
-        slowest = f"the slowest transfer {bits_text(min(flow.rate or 0.0 for flow in flows))}"
+        slowest = f"the slowest transfer has {bits_text(min(flow.rate or 0.0 for flow in flows))}"
         if solved.usual is not None:
             return Finding(
-                "link.alike", Verdict.PASS, f"no slow host or pair on {self.name}: usual is {bits_text(solved.usual)}, {slowest}"
+                "link.alike", Verdict.PASS, f"no slow host or pair on {self.name}: the usual rate is {bits_text(solved.usual)}, {slowest}"
             )
         if not marked:
             return Finding("link.alike", Verdict.PASS, f"all transfers on {self.name} reach the pass mark, {slowest}")
         return Finding("link.alike", Verdict.UNKNOWN, f"too few hosts on {self.name} to compare, {slowest}")
 
     def _host(self, at: int) -> str:
-        """The host as the user named it, with its own name where that differs."""
+        """The host as the user named it, with its hostname if that differs."""
         host = self.report.hosts[at]
         same = host.hostname.partition(".")[0] in ("", host.name.partition(".")[0])
         return host.name if same else f"{host.name} ({host.hostname})"
 
-    def _way(self, sender: int, receiver: int) -> str:
+    def _pair(self, sender: int, receiver: int) -> str:
         return f"{self.report.hosts[sender].name} -> {self.report.hosts[receiver].name}"
 
     def _fix(self, at: int) -> str:

@@ -1,4 +1,4 @@
-"""A listener for one test: it is bound to one address, takes only connections that prove themselves, and closes when all have come."""
+"""A listener for one test: bound to one address, it accepts only authenticated connections and closes when it has them all."""
 
 import contextlib
 import socket
@@ -9,13 +9,13 @@ from busbw.core.sizes import counted
 from busbw.link import authentication
 from busbw.link.authentication import Refused
 
-_MOST_PENDING = 32  # connections that have not proved themselves; more are closed at once
+_MOST_PENDING = 32  # unauthenticated connections; more are closed at once
 _POLL_S = 0.1
 CONNECT_S = 5.0
 
 
 class Listener:
-    """Listens on an ephemeral port of `address`. `refused` counts connections that failed to prove themselves."""
+    """Listens on an ephemeral port of `address`. `refused` counts connections that failed to authenticate."""
 
     def __init__(self, address: str, token: str) -> None:
         self._socket = socket.create_server((address, 0), backlog=_MOST_PENDING)
@@ -28,7 +28,7 @@ class Listener:
         self.port: int = self._socket.getsockname()[1]
 
     def accept(self, count: int, limit_s: float) -> list[socket.socket]:
-        """`count` connections from the peer, and the end of listening. TimeoutError if they do not come in time."""
+        """`count` connections from the peer; stops listening. TimeoutError if they do not arrive in time."""
         deadline = time.monotonic() + limit_s
         self._socket.settimeout(_POLL_S)
         try:
@@ -45,8 +45,8 @@ class Listener:
             self._closed = True
             for connection in self._joined:
                 connection.close()
-            strangers = f"; {counted(self.refused, 'other')} did not know the token" if self.refused else ""
-            raise TimeoutError(f"{len(self._joined)} of {count} connections came within {limit_s:g} s{strangers}")
+            strangers = f"; {counted(self.refused, 'other')} did not have the token" if self.refused else ""
+            raise TimeoutError(f"{len(self._joined)} of {count} connections arrived within {limit_s:g} s{strangers}")
 
     def _take(self, connection: socket.socket) -> None:
         """Hand a connection to a thread, so that a silent stranger does not delay the peer."""
@@ -80,7 +80,7 @@ def connect(source: tuple[str, str], address: str, port: int, token: str, limit_
 
     OSError if it cannot be reached within `limit_s` and CONNECT_S, Refused if it is not the peer.
 
-    Of several interfaces in one network the kernel would use the first. Before Linux 5.7, only root can name another.
+    With several interfaces in one network the kernel would use the first. Before Linux 5.7, only root can choose another.
     """
     connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:

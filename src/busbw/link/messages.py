@@ -1,4 +1,4 @@
-"""What the driver of a test asks of a node, and what a node answers. A ticket names a listener or server that a node holds."""
+"""Requests of the driver to a node, and the answers. A ticket identifies a listener or server on the node."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ Moved = dict[str, dict[str, int]]
 
 
 class Describe(msgspec.Struct, frozen=True, tag=True):
-    """Who are you? Answer: Description."""
+    """Describe the host. Answer: Description."""
 
     perftest: bool
 
@@ -24,7 +24,7 @@ class Description(msgspec.Struct, frozen=True):
 
 
 class Listen(msgspec.Struct, frozen=True, tag=True):
-    """Listen on an address for connections that know the token. Answer: Listening."""
+    """Listen on an address for connections with the token. Answer: Listening."""
 
     address: str
     token: str
@@ -59,7 +59,7 @@ class Send(msgspec.Struct, frozen=True, tag=True):
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """One end of a transfer. `moved` has what counters of loss, congestion and faults rose by."""
+    """One end of a transfer. `moved` has the increases of loss, congestion and fault counters."""
 
     cores: float | None = None
     bound: bool = False

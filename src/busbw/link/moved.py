@@ -1,4 +1,4 @@
-"""What counters rose by during transfers, as evidence beside a rate: a slow link with pauses and one with symbol errors differ."""
+"""Counter increases during transfers, as evidence for a rate: pauses and symbol errors are different causes."""
 
 from collections.abc import Collection, Iterable
 
@@ -22,7 +22,7 @@ def sums(flows: Iterable[Flow], kinds: Collection[Kind]) -> dict[Key, int]:
 
 
 def evidence(flows: Iterable[Flow]) -> str:
-    """The counters of loss, congestion and faults that rose most beyond what is normal; '' if none did."""
+    """The loss, congestion and fault counters that increased most beyond normal; '' if none did."""
     found = sums(flows, {Kind.LOSS, Kind.CONGESTION, Kind.FAULT})
     times = {key: by / BY_NAME[key[2]].notable for key, by in found.items()}
     largest = sorted((key for key in times if times[key] >= 1), key=lambda key: -times[key])[:SHOWN]

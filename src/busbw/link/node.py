@@ -1,4 +1,4 @@
-"""One host's part in the tests, in a process that the driver starts there: `busbw link --node`."""
+"""One host's side of the tests, in a process that the driver starts: `busbw link --node`."""
 
 import itertools
 import platform
@@ -18,7 +18,7 @@ from busbw.link import messages as m
 from busbw.link import perftest, perftest_text, tcp
 from busbw.link.listening import Listener
 
-MARGIN_S = 10.0  # beyond the measured time, until a sender ends by itself
+MARGIN_S = 10.0  # after the measured time, until a sender exits
 
 
 class Service:

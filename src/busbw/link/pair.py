@@ -29,10 +29,10 @@ class PairTest:
     rail: int
 
     def flows(self, a: Place, b: Place) -> list[Flow]:
-        """One direction after the other, then both at once if that is asked for. A failed test has its error in the flow."""
-        ways = [(a, b), (b, a)]
-        found = [flow for way in ways for flow in self._at_once([way])]
-        return found + (self._at_once(ways) if self.spec.both else [])
+        """One direction after the other, then both at once if requested. A failed test has its error in the flow."""
+        directions = [(a, b), (b, a)]
+        found = [flow for one in directions for flow in self._at_once([one])]
+        return found + (self._at_once(directions) if self.spec.both else [])
 
     def latency(self, a: Place, b: Place) -> Latency:
         """Times of small messages between two hosts."""
@@ -45,10 +45,10 @@ class PairTest:
             found.median_s, found.p99_s, found.count = trips.median_s, trips.p99_s, trips.count
         return found
 
-    def _at_once(self, ways: list[tuple[Place, Place]]) -> list[Flow]:
+    def _at_once(self, directions: list[tuple[Place, Place]]) -> list[Flow]:
         begun: list[tuple[Flow, Callable[[], None]]] = []
-        for sender, receiver in ways:
-            flow = Flow(rail=self.rail, sender=sender.host, receiver=receiver.host, together=len(ways) > 1)
+        for sender, receiver in directions:
+            flow = Flow(rail=self.rail, sender=sender.host, receiver=receiver.host, together=len(directions) > 1)
             begin = self._tcp if self.spec.method == TCP else self._perftest
             try:
                 begun.append((flow, begin(flow, sender, receiver)))
@@ -78,7 +78,7 @@ class PairTest:
         return lambda: self._collect(flow, (sender, sending), (receiver, receiving), measured_s)
 
     def _collect(self, flow: Flow, sending: tuple[Place, Future[bytes]], receiving: tuple[Place, Future[bytes]], measured_s: float) -> None:
-        """Fill the flow from both answers. The sender's error comes first: a receiver only knows that nobody came."""
+        """Fill the flow from both answers. The sender's error comes first: a receiver only sees that no one connected."""
         most_s = measured_s + 2 * self.spec.limit_s
         sent, got = (place.node.result(future, m.Taken, most_s) for place, future in (sending, receiving))
         flow.rate = got.rate if got.rate is not None else sent.rate
@@ -100,7 +100,7 @@ class PairTest:
     def _perftest_latency(self, a: Place, b: Place) -> m.Trips:
         limit_s = self.spec.limit_s
         port = b.node.ask(m.Serve(self._test(perftest.LATENCY, b.port), limit_s), m.Listening, 2 * limit_s)
-        wait_s = 0.0  # a server that no client came to would wait for ever
+        wait_s = 0.0  # a server without a client would wait forever
         try:
             asked = m.Client(self._test(perftest.LATENCY, a.port), b.port.address, port.port, limit_s)
             trips = a.node.ask(asked, m.Trips, 2 * limit_s)

@@ -1,4 +1,4 @@
-"""How much data a link carries at its line rate, and the mark that a healthy link reaches.
+"""How much data a link carries at its line rate, and the pass mark of a healthy link.
 
 A packet of `mtu` bytes takes more on the wire: headers, checksum and, on Ethernet, preamble and gap. Sizes are those of the formats:
 Ethernet 14 + 4 + 20 bytes (IEEE 802.3), IPv4 20, UDP 8, TCP 20 + 12 with timestamps (RFC 7323), and of InfiniBand the base transport
@@ -31,7 +31,7 @@ def rdma_mtu(interface_mtu: int) -> int | None:
 def limit(sender: Endpoint, receiver: Endpoint, *, tcp: bool, mtu: int | None = None, line_rate: float | None = None) -> float | None:
     """The most data in bytes per second between two ports; None if a line rate or MTU is unknown, or the kinds differ.
 
-    `mtu` is the RDMA MTU that the test reported. `line_rate` stands in for a rate that the driver does not report.
+    `mtu` is the RDMA MTU that the test reported. `line_rate` replaces a rate that the driver does not report.
     """
     rates = [one.rate or line_rate for one in (sender, receiver)]
     kinds = {ETHERNET if tcp else one.kind for one in (sender, receiver)}
@@ -51,5 +51,5 @@ def _mtu(kind: str, sender: Endpoint, receiver: Endpoint) -> int | None:
 
 
 def mark(most: float, *, gpu: bool) -> float:
-    """The rate in bytes per second from which on a link passes."""
+    """The rate in bytes per second at which a link passes."""
     return most * (GPU_MARK if gpu else HOST_MARK)

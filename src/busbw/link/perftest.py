@@ -1,6 +1,6 @@
-"""Runs the programs of perftest: a server on one node and a client on the other, one message size for each call.
+"""Runs perftest: a server on one node and a client on the other, with one message size per call.
 
-Ending a test means killing the process that was started here, by its own pid.
+A test is ended by killing only the process that was started here.
 """
 
 import functools
@@ -32,7 +32,7 @@ BUILD = "build it with CUDA: ./autogen.sh && ./configure CUDA_H_PATH=/usr/local/
 
 
 class Test(msgspec.Struct, frozen=True, kw_only=True):
-    """One test of one port. Options that must be equal on both ends are the same there, as both get the same values."""
+    """One test of one port. Both ends get the same values, since some options must be equal."""
 
     program: str
     device: str
@@ -42,10 +42,10 @@ class Test(msgspec.Struct, frozen=True, kw_only=True):
     queue_pairs: int = 4
     seconds: float = 2.0
     gpu: int | None = None
-    address: str = ""  # of the port: a server listens there alone, in versions that can be told so
+    address: str = ""  # of the port: a server listens only there, if its version has the option
 
     def words(self, port: int, server: str = "") -> list[str]:
-        """The command line; of the client with the address of the `server`."""
+        """The command line; for a client, with the address of the `server`."""
         words = [self.program, "-d", self.device, "-i", str(self.device_port), "-p", str(port), "-s", str(self.size), "-F"]
         if self.program == BANDWIDTH:
             duration = max(1, round(self.seconds)) + 2 * MARGIN_S
@@ -60,7 +60,7 @@ class Test(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class Running:
-    """A program that runs; its output goes to a file, as a pipe could fill up."""
+    """A running program; its output goes to a file, since a pipe could fill up."""
 
     process: subprocess.Popen[bytes]
     out: Path
@@ -93,7 +93,7 @@ def end_all() -> None:
 
 
 def detect() -> Program | None:
-    """The installed ib_write_bw; None if there is none. Its --version may exit with 1, so that only its text counts."""
+    """The installed ib_write_bw; None if there is none. Its --version may exit with 1, so only the text counts."""
     if shutil.which(BANDWIDTH) is None:
         return None
     return Program(perftest_text.version(_said(BANDWIDTH, "--version")), perftest_text.sends_from_gpu(_said(BANDWIDTH, "--help")))
@@ -168,7 +168,7 @@ def _failed(words: list[str], why: str, text: str) -> NoMeasurement:
 
 
 def free_port() -> int:
-    """A port that no one uses now; perftest cannot choose one by itself."""
+    """A free port, since perftest cannot choose one."""
     with socket.create_server(("", 0)) as probe:
         return int(probe.getsockname()[1])
 

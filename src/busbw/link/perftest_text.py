@@ -1,6 +1,6 @@
-"""What the programs of perftest print: versions, options, and the table of a test.
+"""Parses perftest's output: versions, options, and the table of a test.
 
-The table is found by its numbers, not by its place: messages about CPU frequencies come between the lines, and some versions print the
+Rows are recognized by their numbers: messages about CPU frequencies come between the lines, and some versions print the
 header twice. A row of bandwidth has two integers and three decimals, one of latency two integers and three or more decimals.
 Without --report_gbits bandwidth is in units of 2^20 bytes, whether the header says MB/sec or MiB/sec.
 """
@@ -68,7 +68,7 @@ def sends_from_gpu(text: str) -> bool:
 
 
 def complaint(text: str) -> str:
-    """The last line that is a message, for an error; '' if there is none. Of an unknown option that is the first one: usage follows."""
+    """The last line of text, for an error message; '' if there is none. For an unknown option, the line that names it."""
     lines = [line.strip() for line in text.splitlines()]
     if unknown := next((line for line in lines if "unrecognized option" in line), ""):
         return unknown

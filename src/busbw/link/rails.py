@@ -1,4 +1,4 @@
-"""Which port of each host takes part: rails by network, by name, or all networks that several hosts share."""
+"""Which port of each host is tested: rails by network, by name, or all networks that several hosts share."""
 
 import ipaddress
 import socket
@@ -14,7 +14,7 @@ Ports = Sequence[Sequence[Endpoint]]  # of each host; empty for a host that did 
 def choose(asked: Sequence[str], ports: Ports, hosts: Sequence[str]) -> list[Rail]:
     """The rails that the options `asked` select; without any, the network of the hosts' own names.
 
-    UsageError if a name or network selects no two hosts, NoMeasurement if no network joins any.
+    UsageError if a name or network selects fewer than two hosts, NoMeasurement if no two hosts share a network.
     """
     if not asked:
         return [_own(ports, hosts)]
@@ -27,9 +27,9 @@ def choose(asked: Sequence[str], ports: Ports, hosts: Sequence[str]) -> list[Rai
 
 
 def common(ports: Ports) -> list[Rail]:
-    """The networks that two hosts or more have a port on, those of most hosts first.
+    """Networks on which two or more hosts have a port, those with the most hosts first.
 
-    Networks in which two hosts have the same address are inside each host, as those of container bridges are.
+    A network in which two hosts have the same address is internal to each host, such as a container bridge's.
     """
     networks = dict.fromkeys(port.network for some in ports for port in some)
     rails = [Rail(network, [_in(network, some) for some in ports]) for network in networks]
@@ -37,11 +37,11 @@ def common(ports: Ports) -> list[Rail]:
 
 
 def _own(ports: Ports, hosts: Sequence[str]) -> Rail:
-    """The network that the hosts' names lead to, or else the one that most hosts share."""
+    """The network that the hosts' names resolve to, or else the one that most hosts share."""
     shared = common(ports)
     if not shared:
         raise NoMeasurement(f"no two of {', '.join(hosts)} have a port on the same network", f"give --rail: {_existing(ports)}")
-    for host in hosts:  # one name at a time, as each may have to wait for a name server
+    for host in hosts:  # one name at a time, since each may wait for a name server
         addresses = _addresses(host)
         for rail in shared:
             if any(port and port.address in addresses for port in rail.endpoints):
@@ -57,7 +57,7 @@ def _addresses(host: str) -> set[str]:
 
 
 def _named(text: str, ports: Ports) -> Rail:
-    """One port of each host: in a network, with an interface's or RDMA device's name, or else whose interface begins with it."""
+    """One port of each host: in a network, or by the name (or name prefix) of an interface, or an RDMA device's name."""
     rail = Rail(text, [_in(text, some) if "/" in text else _by_name(text, some) for some in ports])
     if _joined(rail) < 2:
         raise UsageError(f"--rail {text}: {_joined(rail)} of the hosts have such a port", f"they have {_existing(ports)}")

@@ -1,4 +1,4 @@
-"""Which pairs are measured at the same time: rounds of pairs that share no host, so that each has its ports to itself."""
+"""Which pairs are measured at the same time: rounds of pairs that share no host."""
 
 import random
 from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ def rounds(count: int, most: int = 0, seed: int = 0) -> list[list[Pair]]:
 
 
 def disjoint(pairs: Iterable[Pair]) -> list[list[Pair]]:
-    """Any pairs in rounds that share no host, each pair in the first round with room for it."""
+    """Pairs in rounds that share no host, each in the first round with room for it."""
     found: list[tuple[set[int], list[Pair]]] = []
     for a, b in pairs:
         place = next((one for one in found if not one[0] & {a, b}), None)

@@ -1,7 +1,7 @@
 """Which ends of links are slow, from the rates of pairs.
 
-The rate of a pair is that of its slower end: the sender's way out or the receiver's way in. All pairs of a slow end are slow, so each end
-is judged by the 80th percentile of its rates with ends that are not accused. Neither other traffic nor a slow peer lowers that.
+A pair runs at the rate of its slower end: the sender's transmit side or the receiver's receive side. All pairs of a slow end are slow, so
+each end is judged by the 80th percentile of its rates with ends that are not accused. Neither other traffic nor a slow peer lowers that.
 """
 
 import statistics
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from busbw.stats.summary import nearest_rank
 
 LEAST_GAP = 0.10  # of the usual rate: less is normal variation between hosts
-PAIR_GAP = 0.20  # one pair has one measurement, an end has several
+PAIR_GAP = 0.20  # a pair has one measurement, an end has several
 DEVIATIONS = 6.0  # of healthy ends, and of healthy pairs
 MOST_GAP = 0.50  # whatever the deviation is
 UPPER_MAD_TO_SIGMA = 2.506  # of the upper half of a normal distribution
@@ -36,7 +36,7 @@ class End(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What an end reaches: the 80th percentile of the rates of its pairs, and how many those are."""
+    """The 80th percentile of the rates of an end's pairs, and the number of pairs."""
 
     end: End
     rate: float
@@ -77,7 +77,7 @@ def solve(flows: Sequence[Measured]) -> Solution:
 
 
 def _levels(flows: Iterable[Measured], accused: Collection[End]) -> dict[End, Level]:
-    """Each end with the 80th percentile of its rates with ends that are not accused; of up to four rates that is the largest."""
+    """The 80th percentile of each end's rates with ends that are not accused; with up to four rates, the largest."""
     rates: dict[End, list[float]] = {}
     for sender, receiver, rate in flows:
         out, into = End(sender, True), End(receiver, False)
@@ -89,9 +89,9 @@ def _levels(flows: Iterable[Measured], accused: Collection[End]) -> dict[End, Le
 
 
 def _band(values: Sequence[float], gap: float) -> tuple[float, float]:
-    """The usual value, and the least that is still normal: at least `gap` of the usual one below it.
+    """The usual value, and the least normal value, which is at least `gap` of the usual below it.
 
-    Both are those of the upper half, so that half of the values may be low.
+    Both come from the upper half, so up to half of the values may be low.
     """
     upper = sorted(values)[len(values) // 2 :]
     usual = statistics.median(upper)

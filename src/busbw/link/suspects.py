@@ -1,4 +1,4 @@
-"""Finds slow hosts, or two that are slow only together, with few runs of a collective over some of the hosts.
+"""Finds slow hosts, or two that are slow only together, with a few runs of a collective over subsets of the hosts.
 
 A collective is as fast as its slowest host. Groups of equal size are compared, since the rate may depend on the number of hosts. `halves`
 needs the fewest runs, but sees a slow pair only inside one of its first groups. `pairs` runs every two hosts and assumes nothing.
@@ -21,7 +21,7 @@ CONFIRMATIONS = 3  # runs with random fast peers; their median counts
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A slow host, or two that are slow only together. `share` is their rate as a share of the usual one; None if their runs failed."""
+    """A slow host, or two that are slow only together. `share` is their share of the usual rate; None if their runs failed."""
 
     hosts: tuple[int, ...]
     share: float | None

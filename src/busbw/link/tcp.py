@@ -1,8 +1,8 @@
 """A TCP test that needs nothing installed: several streams from one node to another, and round trips of small messages.
 
 Each stream has a blocking thread at each end that moves PIECE bytes per system call. Python's lock is free during the call, so threads
-of one process suffice. The receiver counts the bytes between two marks; what is sent before and after does not count. The kernel drops
-what was received (MSG_TRUNC of tcp(7)): copying it would take more processor time than all else, and says nothing about the link.
+of one process suffice. The receiver counts the bytes between two points in time. The kernel drops the received data (MSG_TRUNC, tcp(7)):
+copying it would take more CPU time than all else, and says nothing about the link.
 """
 
 import contextlib
@@ -22,12 +22,12 @@ PIECE = 1 << 20
 WARM_UP_S = 0.5  # TCP's rate grows during the first round trips
 MESSAGE = b"\0" * 64
 PINGS, PING_WARM_UP, PING_S = 2000, 100, 1.0  # stops at whichever comes first
-BUSY = 0.9  # of the processor time that the threads could use
+BUSY = 0.9  # of the CPU time that the threads could use
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Processor cores that the threads of one end used, and whether they had no processor time left."""
+    """CPU cores that the threads of one end used, and whether these were saturated."""
 
     cores: float
     bound: bool
@@ -43,7 +43,7 @@ class Received:
 
 
 class _Meter:
-    """The processor time of the threads of one end. Each calls `ends` when it ends."""
+    """The CPU time of one end's threads. Each thread calls `ends` when it ends."""
 
     def __init__(self, threads: int) -> None:
         self._most = min(threads, len(os.sched_getaffinity(0)))
@@ -55,7 +55,7 @@ class _Meter:
         self._times.append(process.thread_times(threading.get_native_id()) or (time.thread_time(), 0.0))
 
     def load(self) -> Load:
-        """The load until now. Threads that wait for a processor would use it: other work on the host counts as a limit too."""
+        """The load until now. Time spent waiting for a CPU counts too, since other work on the host is a limit as well."""
         seconds = max(time.monotonic() - self._start_s, 1e-9)
         running, waiting = (sum(times) for times in zip(*self._times, strict=True)) if self._times else (0.0, 0.0)
         return Load(round(running / seconds, 3), (running + waiting) / seconds >= BUSY * self._most)
@@ -64,7 +64,7 @@ class _Meter:
 def receive(listener: Listener, streams: int, seconds: float, limit_s: float) -> Received:
     """Take `streams` connections, and count what arrives during `seconds` after WARM_UP_S.
 
-    TimeoutError if the connections do not come within `limit_s`, ConnectionError if they end early or carry nothing.
+    TimeoutError if the connections do not arrive within `limit_s`, ConnectionError if they end early or carry nothing.
     """
     connections = listener.accept(streams, limit_s)
     counts, ended, stop = [0] * streams, list[int](), threading.Event()
@@ -93,7 +93,7 @@ def receive(listener: Listener, streams: int, seconds: float, limit_s: float) ->
     if early:
         raise ConnectionError(f"{early} of {streams} streams ended during the test")
     if after == before:
-        raise ConnectionError(f"connected, but no data came for {seconds:g} s: does the path drop large packets?")
+        raise ConnectionError(f"connected, but no data arrived for {seconds:g} s: does the path drop large packets?")
     return Received(after - before, end_s - start_s, meter.load())
 
 
@@ -126,7 +126,7 @@ def send(source: tuple[str, str], address: str, port: int, token: str, streams: 
 def _finish(connections: list[socket.socket], threads: list[threading.Thread], limit_s: float) -> None:
     """Reset the connections, and wait for their threads, `limit_s` for all.
 
-    A reset ends the other end's call too, where data that fills its buffer never arrives.
+    A reset also ends the other end's call, if data that fills its buffer never arrives.
     """
     for connection in connections:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""A test of links for people: a line for each port, a matrix of characters, and the findings."""
+"""A link test as text: a line for each port, a matrix of characters, and the findings."""
 
 import statistics
 from dataclasses import dataclass
@@ -66,11 +66,11 @@ def _resent(flows: list[Flow], host: str) -> int:
 
 
 def characters(rows: Matrix, full: float, width: int | None = None, *, together: bool = False) -> str:
-    """Senders by receivers, a bar for each rate as a share of `full`; '' if that does not fit."""
+    """Senders by receivers, a bar for each rate as a share of `full`; '' if it does not fit."""
     if width is not None and LABEL + len(rows) > width:
         return ""
     how = "both directions at once, " if together else ""
-    title = f"\n{how}from row to column; {BARS[-1]} is {bits_text(full)}, each step an eighth of it, {FAILED} failed\n"
+    title = f"\n{how}from row to column; {BARS[-1]} is {bits_text(full)} in steps of an eighth, {FAILED} failed\n"
     numbers = [" " * LABEL + "".join(str(at + 1)[-1] for at in range(len(rows))) + "\n"]
     return title + "".join(numbers + [f"{at + 1:>{LABEL - 1}} {_row(at, rows, full)}\n" for at in range(len(rows))])
 
@@ -95,13 +95,13 @@ def method(report: LinkReport) -> str:
 
 
 def latency_title(report: LinkReport) -> str:
-    """What small messages are timed over: perftest prints half of a round trip."""
+    """The title of the latency: perftest prints half of a round trip."""
     return "round trip" if report.spec.method == TCP else "latency"
 
 
 def _header(report: LinkReport) -> str:
     text = f"# {method(report)}: {counted(len(report.hosts), 'host')}, {counted(len(report.flows), 'transfer')}\n"
-    return text + ("" if report.complete else "# the test did not end; this is what was measured\n")
+    return text + ("" if report.complete else "# the test did not finish; these are the results so far\n")
 
 
 def _columns(report: LinkReport) -> list[Column]:
@@ -120,7 +120,7 @@ def _columns(report: LinkReport) -> list[Column]:
 
 
 def render_suspects(report: SuspectReport, width: int | None = None) -> str:
-    """The runs of a search for slow hosts, and what it found."""
+    """The runs of a search for slow hosts, and its result."""
     runs = f"{counted(len(report.runs), 'run')} over {counted(len(report.hosts), 'host')}"
     head = f"# {report.collective}, {format_size(report.size_bytes)}: {runs}\n"
     columns = [
@@ -134,6 +134,6 @@ def render_suspects(report: SuspectReport, width: int | None = None) -> str:
         for one in report.suspects
     )
     if not said:
-        said = f"no slow host found: usual is {bits_text(report.usual)}\n" if report.usual else "too few runs succeeded to tell\n"
-    ended = "" if report.complete else "the search did not end\n"
+        said = f"no slow host found: the usual rate is {bits_text(report.usual)}\n" if report.usual else "too few runs succeeded to judge\n"
+    ended = "" if report.complete else "the search did not finish\n"
     return wrapped(head, width) + aligned(columns, report.runs) + wrapped(f"\n{said if report.complete else ''}{ended}", width)

@@ -1,4 +1,4 @@
-"""A test of links as one self-contained page: heat maps, a table of ports, and the findings."""
+"""A link test as one self-contained page: heat maps, a table of ports, and the findings."""
 
 import statistics
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ def page(report: LinkReport) -> bytes:
     title = f"Links between {counted(len(report.hosts), 'host')}"
     header = tag("header", tag("h1", title), tag("p", f"{method(report)}, {local_time(report.start)}", class_="facts-line"))
     if not report.complete:
-        header.append(tag("p", "The test did not end; this is what was measured.", class_="warning"))
+        header.append(tag("p", "The test did not finish; these are the results so far.", class_="warning"))
     parts = [section("Findings", findings(report.findings))]
     for rail, one in enumerate(report.rails):
         parts.append(section(one.name, *_maps(report, rail), _table(report, rail)))
@@ -61,7 +61,7 @@ def _maps(report: LinkReport, rail: int) -> list[Element]:
 
 
 def _map(report: LinkReport, rows: Matrix, full: float) -> Element:
-    """The heat map. Numbers grow with the drawing, so that they stay legible where it is shrunk to a narrow page."""
+    """The heat map. Numbers grow with the drawing, so that they stay legible on a narrow page."""
     count = len(rows)
     font = max(11.0, CELL * count / 38)
     margin = 2.2 * font
@@ -83,7 +83,7 @@ def _map(report: LinkReport, rows: Matrix, full: float) -> Element:
 
 
 def _cell(pair: str, flow: Flow | None, full: float, x: float, y: float) -> Element:
-    """A cell: a shade of the rate, a cross if it failed, a dot if nothing was measured: those need no color to be told apart."""
+    """A cell: a shade of the rate, a cross if it failed, a dot if nothing was measured. Cross and dot are legible without color."""
     said = "not measured" if flow is None else flow.error or known(flow.rate, bits_text)
     cell = tag("g", tag("title", f"{pair}: {said}"), transform=f"translate({x:g} {y:g})")
     part = share(flow, full) if flow else None

@@ -7,7 +7,7 @@ from busbw.stats.summary import nearest_rank
 
 Matrix = Sequence[Sequence[Flow | None]]
 Color = tuple[int, int, int]
-# From slow to fast, darker and redder the slower: the lightness alone tells them apart. Shares of the reference rate.
+# From slow (dark, red) to fast, legible by lightness alone. Shares of the reference rate.
 SCALE: tuple[tuple[float, Color], ...] = ((0.25, (98, 10, 30)), (0.6, (205, 62, 40)), (0.85, (247, 183, 100)), (1.0, (226, 242, 233)))
 
 
@@ -33,7 +33,7 @@ def maps(report: LinkReport, rail: int) -> list[tuple[bool, Matrix, float]]:
 
 
 def reference(rows: Matrix) -> float | None:
-    """The rate that counts as full: only a tenth of the transfers are faster. None without any rate."""
+    """The reference rate, which a tenth of the transfers exceed. None without any rate."""
     rates = sorted(flow.rate for row in rows for flow in row if flow is not None and flow.rate)
     return nearest_rank(rates, 90) if rates else None
 

@@ -1,4 +1,4 @@
-"""The heat maps of a test of links as a PNG image: senders down, receivers across, below each the shares that its colors stand for.
+"""The heat maps of a link test as a PNG image: senders down, receivers across, below each the shares that its colors stand for.
 
 A crossed cell failed, a dot was not measured. The last number below a map is the rate that counts as 100 %.
 """
@@ -29,7 +29,7 @@ _LINE = 20  # pixels from one line of the key to the next
 
 
 def render(report: LinkReport) -> bytes:
-    """The image. Hosts have the numbers of the table. Rails come below each other, with both directions at once after one at a time."""
+    """The image. Hosts have the numbers of the table. Rails are stacked; maps with both directions at once come after one at a time."""
     drawn = [one for rail in range(len(report.rails)) for one in maps(report, rail)]
     count = len(report.hosts)
     cell = max(LEAST, min(MOST, SIDE // max(count, 1)))

@@ -60,7 +60,7 @@ def test_busy_processors_leave_the_link_unknown():
     for flow in one.flows:
         flow.processor_bound = True
     assert found(one) == [("link.alike", Verdict.UNKNOWN), ("link.mark", Verdict.UNKNOWN)]
-    assert "the processors set the rate" in judging.findings(one)[1].message
+    assert "the CPUs limited the rate" in judging.findings(one)[1].message
 
 
 def test_without_a_line_rate_hosts_are_compared_alone():
@@ -80,7 +80,7 @@ def test_a_slow_host_is_named_with_what_its_counters_say():
             }
     slow = judging.findings(one)
     assert [finding.id for finding in slow] == ["link.host_slow"]
-    assert slow[0].message == "h3 is slow on 10.0.0.0/24: it sends 40 Gbit/s in 3 pairs, usual is 95 Gbit/s"
+    assert slow[0].message == "h3 is slow on 10.0.0.0/24: it sends 40 Gbit/s in 3 pairs, the usual rate is 95 Gbit/s"
     assert slow[0].evidence == "meanwhile h3 tcp RetransSegs +1500, h3 eth0 tx_dropped +21, h3 tcp TCPTimeouts +3"
     assert slow[0].fix.startswith("on h3: compare cable")
 

@@ -58,7 +58,7 @@ def test_a_sender_that_ends_early_is_an_error():
 
 def test_a_receiver_gives_up_when_nobody_comes():
     start = time.monotonic()
-    with pytest.raises(TimeoutError, match=r"0 of 2 connections came within 0\.3 s"):
+    with pytest.raises(TimeoutError, match=r"0 of 2 connections arrived within 0\.3 s"):
         tcp.receive(Listener(HERE, token()), 2, 1, 0.3)
     assert time.monotonic() - start < 2
 
@@ -99,7 +99,7 @@ def test_refused_strangers_are_counted_in_the_error():
     listener = Listener(HERE, token())
     with beside(lambda: listener.accept(1, 0.5)) as accepting, contextlib.suppress(Refused):
         connect(("lo", HERE), HERE, listener.port, token(), 5)
-    assert str(accepting.exception()) == "0 of 1 connections came within 0.5 s; 1 other did not know the token"
+    assert str(accepting.exception()) == "0 of 1 connections arrived within 0.5 s; 1 other did not have the token"
 
 
 def test_a_peer_that_sends_nothing_is_an_error():
@@ -109,7 +109,7 @@ def test_a_peer_that_sends_nothing_is_an_error():
         with connect(("lo", HERE), HERE, listener.port, key, 5) as silent:
             silent.settimeout(5)
             assert silent.recv(1) == b"", "closed by the receiver"
-        assert str(receiving.exception()) == "connected, but no data came for 0.2 s: does the path drop large packets?"
+        assert str(receiving.exception()) == "connected, but no data arrived for 0.2 s: does the path drop large packets?"
 
 
 def test_a_crowd_of_strangers_does_not_get_in():
@@ -132,7 +132,7 @@ def test_a_connector_notices_a_listener_without_the_token():
             connection.recv(64)
             connection.sendall(os.urandom(32))
 
-    with socket.create_server((HERE, 0)) as fake, beside(pretend), pytest.raises(Refused, match="does not know the token"):
+    with socket.create_server((HERE, 0)) as fake, beside(pretend), pytest.raises(Refused, match="does not have the token"):
         connect(("lo", HERE), HERE, fake.getsockname()[1], token(), 5)
 
 
