@@ -99,7 +99,7 @@ def test_a_host_that_does_not_answer_is_named(two_hosts):
         done = check(two_hosts, "--seconds", "0.5")
     assert done.returncode == 1
     assert (
-        "host 10.77.0.2 does not answer: exit code 255: ssh: connect to host 10.77.0.2 port 22: No route to host"
+        "host 10.77.0.2 does not respond: exit code 255: ssh: connect to host 10.77.0.2 port 22: No route to host"
         in done.stdout.splitlines()[0]
     )
 
@@ -120,4 +120,4 @@ def test_lost_packets_are_seen_as_segments_resent(two_hosts):
             one.kill()
             one.communicate()
     assert done.returncode == 1
-    assert "; TCP of 10.77.0.1 resends " in done.stdout.splitlines()[0], done.stdout
+    assert "; TCP on 10.77.0.1 retransmits " in done.stdout.splitlines()[0], done.stdout

@@ -1,4 +1,4 @@
-"""`busbw check`: whether a machine, or every node of a cluster, is set up right."""
+"""`busbw check`: whether a machine, or every node of a cluster, is set up correctly."""
 
 from collections.abc import Sequence
 from glob import glob
@@ -44,12 +44,14 @@ FORMATS = ("table", "json", "rdma_qos_check")
 @click.option("--hosts", default="", callback=not_empty, help="check these hosts over ssh and compare them: h1,h2")
 @click.option("--hostfile", default="", callback=not_empty, help="file with one host per line")
 @click.option("--limit", "limit_s", type=Seconds(), default=60.0, show_default=True, help="seconds for each host")
-@click.option("--load", "load_s", type=Seconds(), help="first copy from and to each GPU for so many seconds, and judge its link and clocks")
-@click.option("--differences", is_flag=True, help="only compare the nodes, and run no check")
+@click.option(
+    "--load", "load_s", type=Seconds(), help="first copy from and to each GPU for this many seconds, and judge its link and clocks"
+)
+@click.option("--differences", is_flag=True, help="only compare the nodes, without checks")
 @click.option("--all", "everything", is_flag=True, help="also print what passed and what does not apply")
 @click.option("--brief", is_flag=True, help="one line and exit code of a Nagios plugin")
 @click.option("--list", "listed", is_flag=True, help="list the checks")
-@click.option("--node", is_flag=True, hidden=True, help="print what a node tells the host that compares nodes")
+@click.option("--node", is_flag=True, hidden=True, help="print a node's part of a comparison")
 @click.option("--format", "format_name", type=click.Choice(FORMATS), default="table", show_default=True, help="output on stdout")
 @click.pass_context
 def command(
@@ -58,9 +60,9 @@ def command(
 ) -> int | None:  # fmt: skip
     """Check GPUs, NVLink, PCIe, network ports, kernel, limits, CPUs and the environment of this machine.
 
-    Prints what is wrong, what was read, and the command that mends it. With several hosts or snapshots it first prints what is not the same
-    on all of them. Exit code 1 if a check fails (with --differences: if nodes differ), 3 if none could tell. `busbw explain BW070` prints
-    the page of a check.
+    Prints each fault, what was read, and the command that fixes it. With several hosts or snapshots it first prints what differs between
+    them. Exit code 1 if a check fails (with --differences: if nodes differ), 3 if nothing could be judged. `busbw explain BW070` prints the
+    page of a check.
     """
     if context.invoked_subcommand:
         return None
@@ -89,13 +91,13 @@ def command(
 
 
 def _options(only: Sequence[str], layers: Sequence[str], *, differences: bool) -> list[str]:
-    """The options by which other hosts run the same checks."""
+    """The options with which other hosts run the same checks."""
     chosen = [word for option, values in (("--only", only), ("--layer", layers)) for value in values for word in (option, value)]
     return ["--differences"] if differences else chosen
 
 
 def _matching(files: Sequence[str]) -> tuple[str, ...]:
-    """The files that are named, and those that match patterns."""
+    """The named files, and those that match patterns."""
     found: list[str] = []
     for file in files:
         matching = [file] if Path(file).exists() or not set("*?[") & set(file) else sorted(glob(file))  # noqa: PTH207 - Path.glob takes no absolute pattern
@@ -141,7 +143,7 @@ def _several(found: ClusterReport, format_name: str, *, everything: bool, brief:
         answer("".join(line for _, line in lines + silent))
         return max((code for code, _ in lines + silent), key=(0, 3, 1, 2).index, default=3)
     if format_name == "rdma_qos_check":
-        raise UsageError("--format rdma_qos_check is that of one machine", "use it without --hosts and with one --from")
+        raise UsageError("--format rdma_qos_check is for one machine", "use it without --hosts and with one --from")
     if format_name == "json":
         answer(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
     else:
@@ -152,7 +154,7 @@ def _several(found: ClusterReport, format_name: str, *, everything: bool, brief:
 
 
 def exit_code(reports: Sequence[CheckReport]) -> Exit:
-    """1 where a check failed, 3 where none passed, else 0."""
+    """1 if a check failed, 3 if none passed, else 0."""
     verdicts = {one.verdict for report in reports for one in report.findings}
     return Exit.BAD if Verdict.FAIL in verdicts else Exit.OK if Verdict.PASS in verdicts else Exit.UNKNOWN
 

@@ -18,14 +18,14 @@ from busbw.views import command_lines
 
 @click.command("command", context_settings={"help_option_names": ["-h", "--help"], "allow_interspersed_args": False})
 @click.argument("words", metavar="LINE...", nargs=-1, type=click.UNPROCESSED)
-@click.option("--no-machine", "alone", is_flag=True, help="use no facts of this machine: for a line of other hosts")
+@click.option("--no-machine", "alone", is_flag=True, help="use no facts of this machine: for a line meant for other hosts")
 @click.option("--all", "everything", is_flag=True, help="also print what passed and what does not apply")
 @click.option("--format", "format_name", type=click.Choice(["table", "json"]), default="table", show_default=True, help="output on stdout")
 def command(words: tuple[str, ...], alone: bool, everything: bool, format_name: str) -> int:
     """Find faults in a command line of mpirun, srun, torchrun or nccl-tests, without running it.
 
-    LINE is the command as you would type it, after -- or in one pair of quotes; a script; or - for stdin. Where the launcher is on this
-    machine, its version of Open MPI, interfaces, GPUs, ports and variables are used, and named. Exit code 1 if a rule fails.
+    LINE is the command as you would type it, after -- or in one pair of quotes; a script; or - for stdin. If the launcher is on this
+    machine, busbw uses and prints its Open MPI version, interfaces, GPUs, ports and variables. Exit code 1 if a rule fails.
     """
     stdin = sys.stdin.read() if words == (report.STDIN,) else ""
     found = report.report(words, stdin, None if alone else Machine(Live()))

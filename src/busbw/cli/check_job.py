@@ -1,4 +1,4 @@
-"""`busbw check job`: who a running job waits for, and what the port of its host says."""
+"""`busbw check job`: which rank a running job waits for, and the state of its host's port."""
 
 import click
 import msgspec
@@ -23,13 +23,13 @@ EXITS = {Verdict.PASS: Exit.OK, Verdict.FAIL: Exit.BAD}
 @click.option("--hostfile", default="", callback=not_empty, help="file with one host per line")
 @click.option("--ras", default="", callback=not_empty, help="HOST:PORT of NCCL RAS  [default: localhost:28028 on a host of the job]")
 @click.option("--flight-recorder", "dumps", default="", callback=not_empty, metavar="DIR", help="dumps of PyTorch's Flight Recorder")
-@click.option("--seconds", type=Seconds(), default=5.0, show_default=True, help="time between the two looks at the job")
+@click.option("--seconds", type=Seconds(), default=5.0, show_default=True, help="time between the two samples")
 @click.option("--format", "format_name", type=click.Choice(["table", "json"]), default="table", show_default=True, help="output on stdout")
 def command(hosts: str, hostfile: str, ras: str, dumps: str, seconds: float, format_name: str) -> int:
     """Find out whom a running job waits for: rank, process, host, GPU, collective, and the port that fails.
 
     Asks NCCL's RAS (2.24 and newer) twice, reads counters, GPUs and processes on the hosts in between, and dumps of the Flight Recorder.
-    Changes nothing. Exit code 1 if the job is stalled, 3 if that cannot be told. Takes at most a minute beyond --seconds.
+    Changes nothing. Exit code 1 if the job is stalled, 3 if that is unknown. Takes at most a minute beyond --seconds.
     """
     if ras and service.host_and_port(ras) is None:
         raise UsageError(f"--ras {ras}: not HOST:PORT", "give an address like --ras localhost:28028")

@@ -20,7 +20,7 @@ _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 @click.group("manifest", context_settings=_SETTINGS)
 def command() -> None:
-    """Print a job for Kubernetes or Slurm, or what checks and watches their nodes.
+    """Print a job for Kubernetes or Slurm, or what checks and watches its nodes.
 
     COMMAND follows `--`. `busbw run` starts its ranks itself; another command, like all_reduce_perf, is started once per rank.
     """
@@ -74,7 +74,7 @@ def _steps(check: str, least: str, limit_s: int) -> Steps:
 
 
 def _parsed(option: str, command: click.Command, text: str) -> list[str]:
-    """Words that `busbw COMMAND` accepts; UsageError for others, since no node is kept from jobs by a step that cannot start."""
+    """Words that `busbw COMMAND` accepts; UsageError for others, since a step that cannot start would protect no job."""
     words = shell_words(option, text)
     try:
         if words:
@@ -84,7 +84,7 @@ def _parsed(option: str, command: click.Command, text: str) -> list[str]:
     return words
 
 
-@command.command("prolog", context_settings=_SETTINGS, short_help="A prolog of Slurm that drains a node which fails a check.")
+@command.command("prolog", context_settings=_SETTINGS, short_help="A Slurm prolog that drains a node that fails a check.")
 @_step_options
 def prolog_command(**steps: Any) -> int:
     """Print a prolog for Slurm: `busbw manifest prolog > /etc/slurm/busbw-prolog.sh && chmod +x /etc/slurm/busbw-prolog.sh`."""
@@ -92,7 +92,7 @@ def prolog_command(**steps: Any) -> int:
     return 0
 
 
-@command.command("preflight", context_settings=_SETTINGS, short_help="An init container that ends a pod on a node which fails a check.")
+@command.command("preflight", context_settings=_SETTINGS, short_help="An init container that stops a pod on a node that fails a check.")
 @click.option("--image", required=True, help="container image with busbw")
 @click.option("--gpus-per-host", type=click.IntRange(0), default=8, show_default=True, help="GPUs of the pod; 0 = CPUs")
 @_rdma_option

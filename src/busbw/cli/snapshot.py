@@ -15,7 +15,7 @@ from busbw.host.source import Live
 def command(output: str, force: bool) -> int:
     """Write what the checks read on this machine, for `busbw check --from FILE` elsewhere and for support.
 
-    Values of variables and settings that look like secrets are masked. Run it as root, if you can: some files are readable by root alone.
+    Values that look like secrets are masked. Run it as root if you can: some files are readable only by root.
     """
     text = snapshot(Live())
     if output == "-":

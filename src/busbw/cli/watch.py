@@ -52,21 +52,21 @@ class Interval(click.ParamType[float]):
 
 @click.command("watch", context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("-i", "--interval", "interval_s", type=Interval(), default="1s", show_default=True, help="time between readings, from 100ms")
-@click.option("-c", "--count", type=COUNT, help="end after so many intervals  [default: until Ctrl-C]")
-@click.option("--seconds", "seconds", type=Seconds(), help="end after so many seconds")
-@click.option("-p", "--port", "ports", multiple=True, help="watch this RDMA device, port, interface or bond alone; may be repeated")
-@click.option("--no-gpus", is_flag=True, help="leave out NVLink and PCIe of GPUs, whose counters take 3 to 4 ms of CPU time to read")
+@click.option("-c", "--count", type=COUNT, help="stop after this many intervals  [default: until Ctrl-C]")
+@click.option("--seconds", "seconds", type=Seconds(), help="stop after this many seconds")
+@click.option("-p", "--port", "ports", multiple=True, help="watch only this RDMA device, port, interface or bond; may be repeated")
+@click.option("--no-gpus", is_flag=True, help="skip NVLink and PCIe of GPUs, whose counters take 3 to 4 ms of CPU time to read")
 @click.option("--format", "format_name", type=click.Choice((TABLE, JSON, RDMA_MONITOR)), default=TABLE, show_default=True, help="output")
 @click.option("--listen", default="", help="serve metrics to Prometheus at HOST:PORT, and print nothing unless --format is given")
-@click.option("--token-file", type=File(), help="file with the token that scrapers must send; needed beyond loopback")
+@click.option("--token-file", type=File(), help="file with the token that scrapers must send; required beyond loopback")
 def command(
     interval_s: float, count: int | None, seconds: float | None, ports: tuple[str, ...], no_gpus: bool, format_name: str, listen: str,
     token_file: Path | None,
 ) -> int:  # fmt: skip
-    """Show what the RDMA ports, interfaces, NVLinks and PCIe slots of this host carry, and what their counters say.
+    """Show what the RDMA ports, interfaces, NVLinks and PCIe slots of this host carry, and what their counters mean.
 
-    Rates are shares of the links' rates, pauses shares of time. Below the table, patterns of counters are read: `the receiver's PCIe is
-    the limit`. Reads only; needs no root.
+    Rates are also shares of the links' rates, and pauses are shares of time. Counter patterns found are below the table, such as `the
+    receiver's PCIe is the limit`. It only reads, and needs no root.
     """
     last = None if seconds is None else max(1, round(seconds / interval_s))
     token = _token(token_file)
@@ -106,7 +106,7 @@ def _token(file: Path | None) -> str:
 
 
 def _ended_by_signals(undo: ExitStack) -> Event:
-    """An event that SIGINT and SIGTERM set, so that what is being printed is printed to its end. A second signal acts as usual."""
+    """An event set by SIGINT and SIGTERM, so that output in progress is completed. A second signal acts as usual."""
     stop, before = Event(), dict[int, Any]()
 
     def end(number: int, _frame: object) -> None:
@@ -120,7 +120,7 @@ def _ended_by_signals(undo: ExitStack) -> Event:
 
 
 def _output(format_name: str) -> Show:
-    """What prints an interval. Reasons for missing counters are said once, and on a terminal under the table."""
+    """What prints an interval. Reasons for missing counters are printed once, on a terminal below the table."""
     if format_name == JSON:
         return lambda watched: answer(view.line(watched))
     if format_name == TABLE and width() is not None:

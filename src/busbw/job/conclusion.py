@@ -1,7 +1,7 @@
-"""From two reports of NCCL's RAS, dumps and hosts to one line: which rank, in which collective, on which host, at which port. Pure.
+"""Turns two NCCL RAS reports, dumps and host data into one line: which rank, collective, host and port. Pure.
 
-In order of certainty: a rank that NCCL does not reach or that failed, a rank that launched fewer collectives than others, a rank that
-has not called a collective in the dumps, and a collective in which all ranks wait.
+In order of certainty: a rank that failed or that NCCL does not reach, a rank that launched fewer collectives than others, a rank that the
+dumps show has not called a collective, and a collective in which all ranks wait.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,8 +16,8 @@ from busbw.host.process import STATES
 from busbw.job.ras_report import LEFT
 
 MOST_NAMED = 4
-BUSY_PERCENT, IDLE_POWER = 95, 0.5  # a kernel of NCCL that waits: always running, at a small part of the power limit
-MOVES = "the job moves"
+BUSY_PERCENT, IDLE_POWER = 95, 0.5  # a waiting NCCL kernel: always running, at a fraction of the power limit
+MOVES = "the job makes progress"
 
 
 @dataclass(slots=True)
@@ -34,16 +34,16 @@ class Seen:
     unread: list[str] = field(default_factory=list)
 
     def host(self, address: str) -> str:
-        """The name a host was asked under, by NCCL's address; the address if it is not known."""
+        """The name under which a host was queried, by NCCL's address; the address if unknown."""
         return next((name for name, one in self.hosts.items() if address == name or address in one.addresses), address)
 
     def state(self, rank: RankSeen) -> str:
-        """The state letter of its process; 'R' where its host did not say."""
+        """The state letter of its process; 'R' if its host did not report it."""
         one = self.hosts.get(self.host(rank.host))
         return one.states.get(rank.pid, "R") if one else "R"
 
     def moved(self) -> bool | None:
-        """Whether any rank launched a collective in between; None if that is not known."""
+        """Whether any rank launched a collective in between; None if unknown."""
         was = {(comm.name, rank.rank): rank.counts for comm in self.before.comms for rank in comm.ranks if rank.counts}
         now = {(comm.name, rank.rank): rank.counts for comm in self.after.comms for rank in comm.ranks if rank.counts}
         if was != now:
@@ -85,7 +85,7 @@ def _broken(seen: Seen) -> Found | None:
 
 
 def _behind(seen: Seen) -> Found | None:
-    """Ranks for which others wait and that wait for none: whoever is behind in one communicator may wait in another."""
+    """Ranks for which others wait and that wait for none: a rank behind in one communicator may wait in another."""
     if seen.moved():
         return None
     late: dict[tuple[str, int, int], tuple[RankSeen, CommSeen, str]] = {}
@@ -106,8 +106,8 @@ def _behind(seen: Seen) -> Found | None:
 
 
 def _absent(seen: Seen) -> Found | None:
-    """Ranks of the job that have not called a collective, by the dumps; those that wait in another group are not the cause."""
-    if seen.moved():  # the dumps are of an earlier time
+    """Ranks that have not called a collective, according to the dumps; ranks that wait in another group are not the cause."""
+    if seen.moved():  # the dumps are older
         return None
     waiting = {rank for one in seen.outstanding for rank in one.waiting}
     for one in sorted(seen.outstanding, key=lambda one: bool(one.absent.keys() <= waiting)):
@@ -131,7 +131,7 @@ def _size(one: Outstanding) -> int:
 
 
 def _all_wait(seen: Seen) -> Found | None:
-    """A collective that all ranks have called and that does not end: the dumps say so, or GPUs that run at low power."""
+    """A collective that all ranks have called and that does not end, according to the dumps or to GPUs at low power."""
     hosts = list(seen.hosts)
     if seen.moved():
         return None
@@ -167,11 +167,11 @@ def _since(seen: Seen) -> str:
 
 
 def _port(seen: Seen, addresses: Iterable[str]) -> str:
-    """The port of these hosts, else of any other, that says most: a failure, then a warning, then a port that is down."""
+    """The most telling port of these hosts, else of any other: a failure, then a warning, then a port that is down."""
     first = [seen.host(address) for address in addresses]
     unreachable = next((name for name in first if name in seen.silent), None)
     if unreachable:
-        return f"host {unreachable} does not answer: {seen.silent[unreachable]}"
+        return f"host {unreachable} does not respond: {seen.silent[unreachable]}"
     said = [(name not in first, _rank(one), name, one) for name, host in seen.hosts.items() if host.watched for one in host.watched.said]
     if said:
         _, _, name, one = min(said, key=lambda found: found[:2])
@@ -179,7 +179,7 @@ def _port(seen: Seen, addresses: Iterable[str]) -> str:
     for name, host in seen.hosts.items():
         resent = host.watched.tcp.get("RetransSegs", 0) if host.watched else 0
         if resent >= 1:
-            return f"TCP of {name} resends {resent:,.0f} segments/s"
+            return f"TCP on {name} retransmits {resent:,.0f} segments/s"
     return ""
 
 
@@ -198,11 +198,11 @@ def _waits(gpu: GpuLoad) -> bool:
 
 def _nothing(seen: Seen) -> str:
     if seen.after.comms:
-        return f"no rank is late, and nothing shows that one waits: no collective was launched within {seen.seconds:g} s"
+        return f"no rank is late, and no rank is seen waiting: no collective was launched within {seen.seconds:g} s"
     if seen.after.nccl:
-        return f"NCCL {seen.after.nccl} sees no difference between ranks; whether they move is in the reports of NCCL 2.28.7 and newer"
+        return f"NCCL {seen.after.nccl} reports no difference between ranks; only NCCL 2.28.7 and newer reports whether they progress"
     stalled = len(_stalled(seen))
-    also = f"; {counted(stalled, 'GPU')} run at low power and full utilization, as a kernel that waits does" if stalled else ""
+    also = f"; {counted(stalled, 'GPU')} run at low power and full utilization, like a waiting kernel" if stalled else ""
     return f"could not ask the job: {seen.no_ras}{also}"
 
 
@@ -223,12 +223,12 @@ def _evidence(seen: Seen) -> Iterable[str]:
             yield f"{name}: GPU {gpu.index}: {gpu.percent} % busy at {gpu.power_w} W of {gpu.limit_w} W"
         for said in host.watched.said if host.watched else []:
             yield f"{name}: port {said.link}: {said.message} ({said.seen})"
-    yield from (f"{name} does not answer: {reason}" for name, reason in seen.silent.items())
+    yield from (f"{name} does not respond: {reason}" for name, reason in seen.silent.items())
     yield from (text for text in (seen.no_ras, *seen.unread) if text)
 
 
 def _here(seen: Seen, name: str, pid: int) -> bool:
-    """Hosts are asked about all pids of the job; a pid means a process on its own host."""
+    """Hosts report on all pids of the job, but a pid belongs only to its own host."""
     return any(rank.pid == pid and seen.host(rank.host) == name for rank in seen.before.processes())
 
 

@@ -1,4 +1,4 @@
-"""Looks at a running job twice: NCCL's RAS, then all hosts for some seconds, then RAS again."""
+"""Samples a running job: NCCL's RAS, then all hosts for some seconds, then RAS again."""
 
 import sys
 from collections.abc import Sequence
@@ -13,14 +13,13 @@ from busbw.job.ras_report import parse
 from busbw.launch import remote
 
 LOCAL = "localhost"
-STARTS_S = 20.0  # for ssh and Python, on top of what a host is asked to do
+STARTS_S = 20.0  # for ssh and Python, in addition to the host's own work
 
 
 def examine(hosts: Sequence[str], ras: str, seconds: float, dumps: list[Outstanding], unread: list[str]) -> JobReport:
-    """The conclusion about the job on `hosts`; without any, on those that RAS names, else on this one.
+    """The conclusion about the job on `hosts`; by default the hosts that RAS names, else this one.
 
-    RAS is asked at `ras` (HOST:PORT) from here, else by each of the hosts until one has an answer. Takes at most twice the seconds of
-    one question, and `seconds`.
+    RAS is queried at `ras` (HOST:PORT) from here, else by each host until one answers. Takes at most two queries plus `seconds`.
     """
     before, asked, why = _first(hosts, ras)
     named = list(hosts) or list(dict.fromkeys(rank.host for rank in before.processes() if rank.host)) or [LOCAL]

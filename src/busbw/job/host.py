@@ -1,4 +1,4 @@
-"""What one host of a job says: its processes, GPUs and counters over some seconds, and NCCL's RAS if it is asked.
+"""Data of one host of a job: its processes, GPUs and counters over some seconds, and NCCL's RAS if requested.
 
 `python -m busbw.job.host` answers the request on its stdin.
 """
@@ -18,7 +18,7 @@ from busbw.host.source import Unavailable
 from busbw.host.traffic import Traffic
 from busbw.watch.watcher import Watcher
 
-RAS_S = 10.0  # NCCL itself waits 5 s for ranks that do not answer
+RAS_S = 10.0  # NCCL itself waits 5 s for unresponsive ranks
 
 
 def look(ask: Ask) -> HostSeen:

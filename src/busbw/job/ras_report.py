@@ -11,7 +11,7 @@ from typing import Any
 from busbw.core.running import CommSeen, RankSeen, RasSeen
 
 SILENT, DEAD = "does not answer NCCL's RAS", "is considered dead by NCCL's RAS"
-LEFT = "is not in the communicator any more"
+LEFT = "has left the communicator"
 ERRORS = {1: "unhandled CUDA error", 2: "system error", 3: "internal error", 4: "invalid argument", 5: "invalid usage", 6: "remote error"}
 _NO_COMMA = re.compile(r'("nvml_dev":\s*-?\d+)(\s*"status")')  # NCCL 2.28.9 leaves it out for missing ranks
 _VERSION = re.compile(r"NCCL version (\S+)")

@@ -1,4 +1,4 @@
-"""Checks for people: what is wrong first, with evidence and the fix; one line for a monitor; the page of a check."""
+"""Checks as text: faults first, with evidence and fix; one line for a monitor; the page of a check."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -67,13 +67,13 @@ def _group(group: Sequence[Checked]) -> str:
 
 
 def cluster_text(cluster: ClusterReport, width: int | None = None, *, everything: bool = False) -> str:
-    """What differs between the nodes, then every finding once with the nodes that have it."""
+    """The differences between nodes, then every finding once with the nodes that have it."""
     nodes = len(cluster.nodes) + len(cluster.silent)
     head = f"{counted(nodes, 'node')}, {len(cluster.nodes)} answered\n"
     head += "".join(f"FAIL    {host}: {reason}\n" for host, reason in cluster.silent.items())
     head += f"\n{counted(len(cluster.differences), 'fact')} not the same on all nodes\n" if cluster.nodes else ""
     head += _oddest(cluster.differences)
-    # A value that each node has for itself says little of any of them.
+    # A value that differs on every node points to no node.
     head += "".join(map(_difference, sorted(cluster.differences, key=lambda one: _own_value(one, len(cluster.nodes)))))
     groups = _across(cluster.nodes, SEVERITY if everything else SHOWN)
     shared = "".join(_on_nodes(findings, hosts, len(cluster.nodes)) for hosts, findings in groups)
@@ -104,7 +104,7 @@ def _on_nodes(findings: Sequence[Checked], hosts: Sequence[str], nodes: int) -> 
 
 
 def _oddest(differences: Sequence[Difference]) -> str:
-    """`unlike the others: gpu-7 (3 facts), gpu-2 (1)`; '' where no fact has a usual value."""
+    """`unlike the others: gpu-7 (3 facts), gpu-2 (1)`; '' if no fact has a usual value."""
     count = Counter(host for one in differences if one.usual for hosts in one.odd.values() for host in hosts)
     named = [f"{host} ({counted(facts, 'fact') if at == 0 else facts})" for at, (host, facts) in enumerate(count.most_common(_MOST_NAMED))]
     more = f" and {len(count) - _MOST_NAMED} more" if len(count) > _MOST_NAMED else ""
@@ -123,7 +123,7 @@ def _difference(one: Difference) -> str:
 
 
 def _against(value: str, usual: str) -> str:
-    """A long list by what it lacks and what it has besides the usual one, where both have something in common."""
+    """A long list as its differences from the usual one, if both have something in common."""
     own, most = value.split(", "), usual.split(", ")
     if min(len(own), len(most)) < _LONG or not set(own) & set(most):
         return value

@@ -1,4 +1,4 @@
-"""Findings on command lines for people."""
+"""Findings on command lines as text."""
 
 from busbw.core.checking import CommandReport, LineReport
 from busbw.views.checks import findings, summary
@@ -6,7 +6,7 @@ from busbw.views.columns import wrapped
 
 
 def text(report: CommandReport, width: int | None = None, *, everything: bool = False) -> str:
-    """What the lines were judged with, then each line's findings, the worst first."""
+    """The facts used, then each line's findings, worst first."""
     facts = "; ".join(f"{name} {value}" for name, value in report.facts.items() if name != "host")
     without = "without the facts of this machine: it has no such launcher, or --no-machine is given"
     head = f"with the facts of this machine, {report.facts['host']}: {facts or 'variables'}" if report.facts else without

@@ -1,4 +1,4 @@
-"""A running job for people: the conclusion in one line, then what it was drawn from."""
+"""A running job: the conclusion in one line, then the evidence."""
 
 from busbw.core.running import JobReport
 from busbw.views.columns import wrapped

@@ -1,4 +1,4 @@
-"""The launch doctor for people: a line for each stage, and the command lines that work."""
+"""The launch doctor's output: a line for each stage, and the command lines that work."""
 
 from busbw.core.checking import Diagnosis, Stage
 from busbw.core.finding import Verdict
@@ -6,7 +6,7 @@ from busbw.views.columns import wrapped
 
 
 def stage(one: Stage, width: int | None = None) -> str:
-    """One stage; with its evidence and the fix unless it passed."""
+    """One stage; with evidence and fix unless it passed."""
     lines = [f"{one.verdict.name:7} {one.name}: {one.message}"]
     if one.verdict in (Verdict.FAIL, Verdict.WARN):
         lines += [f"        seen: {text}" for text in one.evidence if text]

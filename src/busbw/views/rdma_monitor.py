@@ -21,7 +21,7 @@ Part = Flow | Slave
 
 
 def text(watched: Watched, *, first: bool) -> str:
-    """The blocks of one interval. The port is named where there is more than one."""
+    """The blocks of one interval. The port is named if there is more than one."""
     ports = [flow for flow in watched.links if flow.kind in PORTS]
     blocks = [_block(watched, flow, named=len(ports) > 1) for flow in ports]
     return (LINE if first else "") + "".join(f"{block}{LINE}" for block in blocks)

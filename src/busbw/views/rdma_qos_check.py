@@ -66,7 +66,7 @@ def _answered(report: CheckReport, check: str) -> list[Checked]:
 
 
 def _pairs(report: CheckReport) -> Iterator[str]:
-    """drv_ver/fw_ver of each interface. Which pairs go together is not public; `fail` is a card that differs from its like."""
+    """drv_ver/fw_ver of each interface. The valid pairs are not public; `fail` marks a NIC that differs from the same model."""
     firmware = {one.subject: ANSWERS[one.verdict] for one in _answered(report, "nic-firmware")}
     for one in _answered(report, "nic-driver"):
         device = one.subject.partition(":")[0]

@@ -1,10 +1,10 @@
-"""How the error counts of links grew, for people: the links that differ first, then what else grew."""
+"""How the error counts of links grew: the links that differ first, then the others."""
 
 from busbw.core.sizes import counted
 from busbw.core.trending import ALPHA, Growth, Odd, TrendReport
 from busbw.views.columns import Column, aligned, wrapped
 
-MOST = 20  # lines of what else grew
+MOST = 20  # lines of other counters
 HOURS_A_DAY = 24
 
 COLUMNS = (
@@ -23,7 +23,7 @@ def text(report: TrendReport, width: int | None = None) -> str:
     odd = "".join(_odd(one) for one in report.odd) or _none(report)
     named = {(one.growth.host, one.growth.link, one.growth.counter) for one in report.odd}
     rest = [one for one in report.grown if (one.host, one.link, one.counter) not in named]
-    table = f"\nwhat else grew\n{aligned(COLUMNS, rest[:MOST], width)}" if rest else ""
+    table = f"\nother counters that grew\n{aligned(COLUMNS, rest[:MOST], width)}" if rest else ""
     more = f"... {len(rest) - MOST} more: --format json has them all\n" if len(rest) > MOST else ""
     reasons = "".join(f"UNKNOWN {host}: {reason}\n" for host, reason in report.reasons.items())
     return wrapped(head + odd, width) + table + more + wrapped(reasons, width)
@@ -45,8 +45,8 @@ def _odd(one: Odd) -> str:
     return (
         f"WARN    {growth.host} {growth.link} differs from the others: {grew}, {others}\n"
         f"        seen: in {growth.grown} of {counted(growth.periods, 'period')}; "
-        f"chance among links that are alike {chance}, limit {ALPHA:g}\n"
-        "        fix: drain the host, reseat or reset this link, and take another snapshot; errors of one burst may not come again\n"
+        f"chance if all links were alike {chance}, limit {ALPHA:g}\n"
+        "        fix: drain the host, reseat or reset this link, and take another snapshot; a single burst may not recur\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""An interval of a watch for people: a line for each link, then what the patterns of its counters say; and as a line of JSON."""
+"""An interval of a watch: a line for each link, then the counter patterns found; or a line of JSON."""
 
 from datetime import datetime
 
@@ -57,7 +57,7 @@ def _word(verdict: Verdict) -> str:
 
 
 def screen(watched: Watched, width: int | None, height: int) -> str:
-    """The table in place of the one before, with what could not be read, cut to the height of the terminal."""
+    """The table, which replaces the previous one, with what could not be read, cut to the height of the terminal."""
     lines = (table(watched, width) + wrapped("".join(f"note: {reason}\n" for reason in watched.unread), width)).splitlines()
     shown = (
         lines if len(lines) < height else [*lines[: height - 2], f"... {len(lines) - height + 2} more lines: a larger window shows them"]

@@ -1,4 +1,4 @@
-"""A web server for Prometheus: GET /metrics gives what was read last. It reads no counter itself.
+"""A web server for Prometheus: GET /metrics returns the last reading. A request reads no counter.
 
 Beyond loopback a scraper has to know a token. Connections are few, and each has a time limit.
 """
@@ -22,7 +22,7 @@ INDEX = b'<html><head><title>busbw watch</title></head><body><a href="/metrics">
 
 
 def address(text: str, token: str) -> tuple[str, int]:
-    """Host and port of `127.0.0.1:9400`, `:9400`, `9400` or `[::1]:9400`; UsageError, also for other hosts' access without a token."""
+    """Host and port of `127.0.0.1:9400`, `:9400`, `9400` or `[::1]:9400`; UsageError also for access by other hosts without a token."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") or LOOPBACK
     if not port.isdigit() or not 0 <= int(port) <= 65535:
@@ -30,7 +30,7 @@ def address(text: str, token: str) -> tuple[str, int]:
     if not token and not _is_loopback(host):
         raise UsageError(
             f"--listen {text}: other hosts could read the counters",
-            "add --token-file FILE: scrapers must then send its text as a bearer token",
+            "add --token-file FILE: scrapers must send its content as a bearer token",
         )
     return host, int(port)
 
@@ -88,7 +88,7 @@ class Exporter(ThreadingMixIn, HTTPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """End connections whose time is over; called twice a second."""
+        """End connections that exceed their time limit; called twice a second."""
         with self._lock:
             late = [request for request, since_s in self._open.items() if time.monotonic() - since_s > REQUEST_S]
         for request in late:
@@ -98,7 +98,7 @@ class Exporter(ThreadingMixIn, HTTPServer):
                 continue
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away in the middle is no error of the watch."""
+        """A client that disconnects is not an error of the watch."""
 
     def close(self) -> None:
         """Stop listening."""

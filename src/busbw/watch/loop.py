@@ -1,4 +1,4 @@
-"""When to read: at start + n intervals, whatever a reading takes, so that no error adds up."""
+"""When to read: at start + n intervals, independent of how long a reading takes, so that errors do not add up."""
 
 import time
 from collections.abc import Iterator
@@ -6,14 +6,14 @@ from threading import Event
 
 
 def ticks(interval_s: float, stop: Event, count: int | None = None, last: int | None = None) -> Iterator[int]:
-    """Wait for each deadline and give the number of deadlines missed before it: by a reading that took too long, or a suspended host.
+    """Wait for each deadline and yield the number of deadlines missed before it, by a long reading or a suspended host.
 
     Ends after `count` ticks, or with deadline number `last`, or when `stop` is set.
     """
     start, number, given = time.monotonic(), 0, 0
     while (count is None or given < count) and (last is None or number < last):
         number += 1
-        passed = int((time.monotonic() - start) / interval_s)  # deadlines that are over, the one that was kept included
+        passed = int((time.monotonic() - start) / interval_s)  # deadlines that have passed, including the last one kept
         missed = max(0, passed - number)
         number += missed
         if stop.wait(max(0.0, start + number * interval_s - time.monotonic())):

@@ -1,4 +1,4 @@
-"""What an exporter shows: the sums of all counters and the patterns of the last sample."""
+"""What the exporter serves: the sums of all counters and the patterns of the last sample."""
 
 import time
 
@@ -7,14 +7,14 @@ from busbw.watch.totals import Totals
 
 
 class Page:
-    """Follows the samples; `shown` is replaced with each, so that other threads may read it."""
+    """Follows the samples; each replaces `shown`, which other threads read."""
 
     def __init__(self, first: Sample) -> None:
         self._totals, self._samples, self._missed = Totals(), 0, 0
         self.shown = self._expose(first, Watched(host="", at="", seconds=0.0))
 
     def take(self, sample: Sample, watched: Watched) -> None:
-        """A further sample, and what the watch says of it."""
+        """Take a sample and its evaluation."""
         self.shown = self._expose(sample, watched)
 
     def _expose(self, sample: Sample, watched: Watched) -> Exposition:

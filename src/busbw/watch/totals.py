@@ -1,4 +1,4 @@
-"""Counters since the watch began, as an exporter needs them: they never fall, whatever a counter of 32 bits or a driver does."""
+"""Counters since the watch began, as an exporter needs them: they never decrease, even if a counter wraps or a driver reloads."""
 
 from busbw.core.counters import Counter
 from busbw.core.vitals import increase
@@ -16,7 +16,7 @@ class Totals:
         self._sums: dict[Key, dict[str, int]] = {}
 
     def take(self, sample: Sample) -> None:
-        """Add what a sample has more than the one before."""
+        """Add the increases since the previous sample."""
         for key, group in sample.groups.items():
             last = self._last.get(key)
             if last is not group:
@@ -37,7 +37,7 @@ class Totals:
 
 
 def _more(row: Counter, before: int, value: int) -> int:
-    """The increase. After a reset the whole value is new; a saturated counter has none that is known."""
+    """The increase. After a reset the whole value is new; for a saturated counter it is unknown."""
     by = increase(row, before, value)
     if by is not None:
         return by

@@ -1,7 +1,7 @@
-"""Patterns of counters and what they say about a link, one row each. Pure: a flow over about a second in, sentences out.
+"""Counter patterns and what they mean for a link, one row each. Pure: a flow over about a second in, sentences out.
 
-Sources: Linux Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst for what the counters mean. A pattern whose
-counters cannot be read says nothing.
+Meaning of the counters: Linux Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst. A pattern whose counters
+cannot be read never matches.
 """
 
 from collections.abc import Callable
@@ -12,12 +12,12 @@ from busbw.core.watched import PRIORITIES
 from busbw.core.watching import IB, Flow, Said, per_second
 from busbw.model.flows import DOWN, GONE, PAUSES, total
 
-PAUSED = 0.01  # of the time: below it, pauses cost less than the noise of a measurement
+PAUSED = 0.01  # of the time: fewer pauses cost less than measurement noise
 STALLED_PERCENT = 10  # of the last second
 FULL = 0.9  # of the line rate
-BIT_ERRORS = 1e-5  # limits from 1e-7 on are in use; the largest names no link that is made to correct many bits
-RARE = 1.0  # notifications per second: as good as none
-CREDIT_TICKS = 1000  # per second, as many as core/counters.py finds notable
+BIT_ERRORS = 1e-5  # limits from 1e-7 up are in use; this one also suits links that normally correct many bits
+RARE = 1.0  # notifications per second: practically none
+CREDIT_TICKS = 1000  # per second, the notable count of core/counters.py
 RDMA_BYTES = 10e6  # per second: below it, another priority's share is not measurable
 HALF = 0.5
 RESENT = ("packet_seq_err", "local_ack_timeout_err", "implied_nak_seq_err", "roce_adp_retrans", "retrans_pkts")
@@ -26,9 +26,9 @@ CLASS_DROPS = tuple(f"rx_prio{number}_{what}" for number in PRIORITIES for what 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One row. `seen` gives the values that the message is read from, '' if the flow does not have the pattern.
+    """One row. `seen` returns the values behind the message, '' if the flow does not match.
 
-    `reads` are the counters and levels that it looks at, none for the state of a link.
+    `reads` are the counters and levels used, none for the state of a link.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Pattern:
 
 
 def judge(flows: list[Flow]) -> list[Said]:
-    """What the patterns say, by link in order of the table. `flows` are of about one second, so that levels belong to them."""
+    """The patterns found, by link in table order. `flows` cover about one second, so that levels match them."""
     said = []
     for flow in flows:
         for pattern in PATTERNS:
@@ -51,16 +51,16 @@ def judge(flows: list[Flow]) -> list[Said]:
 
 
 def _rising(*names: str) -> Callable[[Flow], str]:
-    """Those of the counters that increase."""
+    """The counters that increase."""
     return lambda flow: ", ".join(f"{name} {per_second(flow.counters[name])}/s" for name in names if flow.counters.get(name, 0) > 0)
 
 
-def _pause(flow: Flow, way: str) -> str:
-    """The most paused priority, if it is paused for long enough to matter."""
-    share = flow.tx_pause if way == "tx" else flow.rx_pause
+def _pause(flow: Flow, side: str) -> str:
+    """The most paused priority, if its pauses matter."""
+    share = flow.tx_pause if side == "tx" else flow.rx_pause
     if share is None or share < PAUSED:
         return ""
-    name = max((name for name in PAUSES[way] if name in flow.counters), key=lambda name: flow.counters[name])
+    name = max((name for name in PAUSES[side] if name in flow.counters), key=lambda name: flow.counters[name])
     return f"{name} {100 * share:.0f} % of the time"
 
 
@@ -79,9 +79,9 @@ def _slowed(flow: Flow) -> str:
     return f"rp_cnp_handled {flow.cnp_handled:,.0f}/s, rx pauses {100 * flow.rx_pause:.1f} %, sent {share:.0f} % of the rate"
 
 
-def _stalled(flow: Flow, way: str) -> str:
-    percent = flow.counters.get(f"outbound_pci_stalled_{way}")
-    return f"outbound_pci_stalled_{way} {percent:.0f} %" if percent is not None and percent >= STALLED_PERCENT else ""
+def _stalled(flow: Flow, side: str) -> str:
+    percent = flow.counters.get(f"outbound_pci_stalled_{side}")
+    return f"outbound_pci_stalled_{side} {percent:.0f} %" if percent is not None and percent >= STALLED_PERCENT else ""
 
 
 def _pcie_limit(flow: Flow) -> str:
@@ -110,7 +110,7 @@ def _credits(flow: Flow) -> str:
 
 
 def _wrong_class(flow: Flow) -> str:
-    """RDMA data that no other priority can have carried."""
+    """RDMA data that only priority 0 can have carried."""
     rdma = flow.counters.get("tx_vport_rdma_unicast_bytes", flow.counters.get("port_xmit_data"))
     by_priority = [flow.counters.get(f"tx_prio{number}_bytes") for number in PRIORITIES]
     default, others = by_priority[0], total(flow.counters, [f"tx_prio{number}_bytes" for number in PRIORITIES[1:]])
@@ -120,49 +120,49 @@ def _wrong_class(flow: Flow) -> str:
 
 
 def _rise(name: str, verdict: Verdict, message: str, *counters: str) -> Pattern:
-    """A pattern of counters of which any increase says something."""
+    """A pattern that matches any increase of these counters."""
     return Pattern(name, verdict, message, counters, _rising(*counters))
 
 
 FAIL, WARN = Verdict.FAIL, Verdict.WARN
 PATTERNS: tuple[Pattern, ...] = (
-    Pattern("gone", FAIL, "the port is not there any more", (), lambda flow: "it is not listed now" if flow.state == GONE else ""),
+    Pattern("gone", FAIL, "the port is gone", (), lambda flow: "it is not listed now" if flow.state == GONE else ""),
     Pattern("down", WARN, "the port is down", ("state", "operational"), lambda flow: "its state is not up" if flow.state == DOWN else ""),
     _rise("link-lost", FAIL, "the link went down: cable, optic, or the other end",
           "link_downed", "link_down_events_phy", "carrier_down_count"),
-    _rise("link-recovered", WARN, "the link was trained again after errors", "link_error_recovery", "nvlink_recovery"),
+    _rise("link-recovered", WARN, "the link retrained after errors", "link_error_recovery", "nvlink_recovery"),
     _rise("gave-up", FAIL, "a sender gave up: NCCL ends with error 12", "req_transport_retries_exceeded", "req_rnr_retries_exceeded"),
-    _rise("no-answer", FAIL, "the other end does not answer: NCCL ends with an error of its network", "unresponsive_remote_events"),
-    Pattern("pcie-limit", WARN, "the receiver's PCIe is the limit: look at its generation and lanes, ACS and the IOMMU",
+    _rise("no-answer", FAIL, "the other end does not respond: NCCL ends with a network error", "unresponsive_remote_events"),
+    Pattern("pcie-limit", WARN, "the receiver's PCIe is the limit: check its generation and width, ACS and the IOMMU",
             (*PAUSES["tx"], "outbound_pci_stalled_wr"), _pcie_limit),
-    Pattern("slow-receiver", WARN, "this port cannot take what arrives, and PCIe's counters do not show why",
+    Pattern("slow-receiver", WARN, "this port cannot keep up with what arrives, and the PCIe counters do not show why",
             (*PAUSES["tx"], "outbound_pci_stalled_wr"), _slow_receiver),
-    Pattern("reads-stalled", WARN, "the NIC waits for reads of host memory: look at ATS, the IOMMU and MaxReadReq",
+    Pattern("reads-stalled", WARN, "the NIC waits for reads of host memory: check ATS, the IOMMU and MaxReadReq",
             ("outbound_pci_stalled_rd",), lambda flow: _stalled(flow, "rd")),
     _rise("pci-overflow", WARN, "packets are dropped because PCIe cannot take them", "outbound_pci_buffer_overflow"),
     Pattern("pfc-without-ecn", WARN,
             "pauses without congestion notifications: DCQCN is off, or switches mark later than they pause",
             (*PAUSES["rx"], "np_cnp_sent", "rp_cnp_handled"), _without_ecn),
-    _rise("pause-storm", WARN, "this port paused the other end for a long time: its NIC or host takes no data",
+    _rise("pause-storm", WARN, "this port paused the other end for a long time: its NIC or host accepts no data",
           "tx_pause_storm_warning_events", "tx_pause_storm_error_events"),
     Pattern("congestion-control", WARN, "congestion control slows this sender: many senders to one receiver, or a slow receiver",
             ("rp_cnp_handled", *PAUSES["rx"]), _slowed),
     _rise("ecn-off", WARN, "congestion notifications are ignored: ECN is off on this port", "rp_cnp_ignored"),
-    _rise("lossy-class", WARN, "the class that carries the data is lossy: PFC is not on for it", "rx_discards_phy", *CLASS_DROPS),
-    _rise("loss", WARN, "packets are lost and resent; if it goes on, a sender gives up and NCCL ends with an error", *RESENT),
-    Pattern("out-of-order", WARN, "packets arrive out of order: normal with adaptive routing, else loss", ("out_of_sequence", *RESENT),
+    _rise("lossy-class", WARN, "the traffic class of the data is lossy: it has no PFC", "rx_discards_phy", *CLASS_DROPS),
+    _rise("loss", WARN, "packets are lost and retransmitted; if this continues, a sender gives up and NCCL ends with an error", *RESENT),
+    Pattern("out-of-order", WARN, "packets arrive out of order: normal with adaptive routing, otherwise loss", ("out_of_sequence", *RESENT),
             lambda flow: "" if _rising(*RESENT)(flow) else _rising("out_of_sequence")(flow)),
-    _rise("no-receive", WARN, "the receiver posts no buffers in time: its CPU is busy", "rnr_nak_retry_err", "out_of_buffer"),
+    _rise("no-receive", WARN, "the receiver does not post buffers in time: its CPU is busy", "rnr_nak_retry_err", "out_of_buffer"),
     Pattern("cable", WARN, "many bit errors: cable or optic", ("rx_corrected_bits_phy", "rx_bits_phy"), _bit_errors),
     _rise("symbol-errors", WARN, "errors of the physical link: cable or optic",
           "symbol_error", "rx_symbol_err_phy", "rx_pcs_symbol_err_phy", "port_rcv_errors", "local_link_integrity_errors"),
-    _rise("bad-checksums", WARN, "packets arrive with wrong checksums: cable or optic, or a device on the way",
+    _rise("bad-checksums", WARN, "packets arrive with bad checksums: cable, optic, or a device on the path",
           "rx_crc_errors_phy", "rx_icrc_encapsulated"),
-    _rise("oversize", WARN, "packets exceed the MTU: the other end's is larger", "rx_oversize_pkts_phy"),
-    _rise("module", WARN, "the optical module or its cable reports trouble", "module_high_temp", "module_bus_stuck", "module_bad_shorted"),
-    Pattern("credits", WARN, "data waits for credits: the congestion is further along the way", ("port_xmit_wait",), _credits),
-    Pattern("wrong-class", WARN, "RDMA data is on priority 0, which PFC usually does not protect: look at ToS, traffic class and trust",
+    _rise("oversize", WARN, "packets exceed the MTU: the other end's MTU is larger", "rx_oversize_pkts_phy"),
+    _rise("module", WARN, "the optical module or its cable reports a fault", "module_high_temp", "module_bus_stuck", "module_bad_shorted"),
+    Pattern("credits", WARN, "data waits for credits: the congestion is further along the path", ("port_xmit_wait",), _credits),
+    Pattern("wrong-class", WARN, "RDMA data is on priority 0, which usually has no PFC: check ToS, traffic class and trust",
             ("tx_vport_rdma_unicast_bytes", "port_xmit_data", *(f"tx_prio{number}_bytes" for number in PRIORITIES)), _wrong_class),
-    _rise("nvlink-errors", WARN, "NVLink resends data", "nvlink_replay", "nvlink_crc_flit", "nvlink_crc_data"),
-    _rise("pcie-errors", WARN, "PCIe resends packets", "pcie_replay", "rx_pci_signal_integrity", "tx_pci_signal_integrity"),
+    _rise("nvlink-errors", WARN, "NVLink retransmits data", "nvlink_replay", "nvlink_crc_flit", "nvlink_crc_data"),
+    _rise("pcie-errors", WARN, "PCIe retransmits packets", "pcie_replay", "rx_pci_signal_integrity", "tx_pci_signal_integrity"),
 )  # fmt: skip

@@ -11,11 +11,11 @@ from busbw.model.flows import flow, gone
 from busbw.model.rates import Rates, rates
 from busbw.watch.verdicts import judge
 
-JUDGED_S = 0.9  # patterns are read from at least as much time: shorter intervals have too few events
+JUDGED_S = 0.9  # patterns need at least this much time: shorter intervals have too few events
 
 
 class Watcher:
-    """Follows the samples of one host, from the first of them on."""
+    """Follows the samples of one host."""
 
     def __init__(self, host: str, first: Sample) -> None:
         self._host, self._rates = host, Rates()
@@ -23,7 +23,7 @@ class Watcher:
         self._links: dict[str, Link] = {link.name: link for link in first.links}
 
     def take(self, sample: Sample, missed: int = 0, now: Callable[[], float] = time.time) -> Watched:
-        """What happened since the sample before."""
+        """What happened since the previous sample."""
         before = self._recent[-1]
         while len(self._recent) > 1 and sample.at_s - self._recent[1].at_s >= JUDGED_S:
             self._recent.popleft()
@@ -51,7 +51,7 @@ class Watcher:
         )
 
     def _flows(self, before: Sample, after: Sample, found: Rates) -> list[Flow]:
-        """Of the links that are here, in their order, then of those that are gone."""
+        """Flows of the present links, in their order, then of those that are gone."""
         was, here = {link.name for link in before.links}, {link.name for link in after.links}
         flows = [flow(link, found, new=link.name not in was) for link in after.links]
         return flows + [gone(link) for name, link in self._links.items() if name not in here]

@@ -45,7 +45,7 @@ def test_the_link_that_differs_is_named(tmp_path):
     assert report.links == {"NVLink": 36, "PCIe device": 2} and report.hours == 72
     said = view.text(report)
     assert "h1 GPU 3 link 14 differs from the others: recovery grew by 510 in 72.0 h, none of the 35 others did" in said
-    assert "in 2 of 2 periods; chance among links that are alike below 1e-12, limit 0.01" in said
+    assert "in 2 of 2 periods; chance if all links were alike below 1e-12, limit 0.01" in said
 
 
 def test_what_was_there_before_is_no_growth(tmp_path):

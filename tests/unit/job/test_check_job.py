@@ -64,14 +64,14 @@ def test_counts_that_grow_are_a_job_that_moves(capsys):
     before, after = (as_json(comm(0xC, [rank(0, count), rank(1, count - 1)])) for count in (10, 11))
     with service(before, after) as ras:
         code, out = check(capsys, "--ras", ras)
-    assert (code, out.splitlines()[0]) == (0, "PASS    the job moves: ranks launched collectives within 0.2 s")
+    assert (code, out.splitlines()[0]) == (0, "PASS    the job makes progress: ranks launched collectives within 0.2 s")
 
 
 def test_equal_counts_that_rest_are_unknown(capsys):
     with service(as_json(comm(0xC, [rank(0, 10), rank(1, 10)]))) as ras:
         code, out = check(capsys, "--ras", ras)
     assert code == 3
-    assert out.startswith("UNKNOWN no rank is late, and nothing shows that one waits")
+    assert out.startswith("UNKNOWN no rank is late, and no rank is seen waiting")
 
 
 def test_an_older_nccl_is_read_as_text(capsys):
@@ -82,7 +82,7 @@ def test_an_older_nccl_is_read_as_text(capsys):
     with service(TEXT_FINE, old=True) as ras:
         code, out = check(capsys, "--ras", ras)
     assert (code, out.splitlines()[0]) == (
-        3, "UNKNOWN NCCL 2.27.5 sees no difference between ranks; whether they move is in the reports of NCCL 2.28.7 and newer"
+        3, "UNKNOWN NCCL 2.27.5 reports no difference between ranks; only NCCL 2.28.7 and newer reports whether they progress"
     )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ def test_missing_ranks_are_read_with_and_without_a_comma(comma):
     ("flags", "problem"),
     [
         ({"unresponsive": True, "dead": True}, "is considered dead by NCCL's RAS"),
-        ({"unresponsive": False, "dead": False}, "is not in the communicator any more"),
+        ({"unresponsive": False, "dead": False}, "has left the communicator"),
     ],
 )
 def test_why_a_rank_is_missing(flags, problem):

@@ -113,7 +113,7 @@ def test_prolog_and_init_container_judge_alike(kind, least, code, tmp_path):
     done = run(kind, Steps(QUICK, least, 30), tmp_path)
     assert done.returncode == code, done.stdout + done.stderr
     if kind == "preflight" and "--min-busbw" not in least:
-        assert "does not say that this node is bad" in done.stderr
+        assert "does not mean that this node is bad" in done.stderr
 
 
 def test_an_init_container_gets_the_devices_of_the_pod(capsys):

@@ -108,4 +108,6 @@ def test_a_report_without_measurements_is_drawn():
     report = LinkReport(spec=LinkSpec())
     assert b"<h1>Links between 0 hosts</h1>" in link_html.page(report)
     assert link_png.render(report)
-    assert link.render(report) == "# TCP, 4 streams, 2 s each: 0 hosts, 0 transfers\n# the test did not end; this is what was measured\n"
+    assert (
+        link.render(report) == "# TCP, 4 streams, 2 s each: 0 hosts, 0 transfers\n# the test did not finish; these are the results so far\n"
+    )

@@ -6,7 +6,7 @@ from typing import Any
 from busbw.core.checking import Layer
 from busbw.launch.manifest import kubernetes
 
-# What a pod sees as the node has it. Limits, shared memory and device files are those of the pod itself.
+# Layers that look the same from a pod as on the node. Limits, shared memory and device files are the pod's own.
 LAYERS = (Layer.GPU, Layer.NVLINK, Layer.PCIE, Layer.NIC, Layer.ROCE)
 CHECK = tuple(word for layer in LAYERS for word in ("--layer", layer.value))
 TOKEN = "/etc/busbw"
@@ -41,7 +41,7 @@ def text(node: Node) -> str:
         "metadata": {**kubernetes.metadata(node.name, node.namespace), "labels": labels},
         "spec": {
             "selector": {"matchLabels": labels},
-            # A node that fails its check is never ready, and would hold up an update of the others.
+            # A node that fails its check is never ready, and would block an update of the others.
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%"}},
             "template": {"metadata": {"labels": labels}, "spec": _pod(node)},
         },
@@ -51,12 +51,12 @@ def text(node: Node) -> str:
 
 def _pod(node: Node) -> dict[str, Any]:
     return {
-        # Interfaces, their counters and the GIDs of RoCE are those of the network namespace.
+        # Interfaces, their counters and RoCE GIDs belong to the network namespace.
         "hostNetwork": True,
         "automountServiceAccountToken": False,
         **({"runtimeClassName": node.runtime_class} if node.runtime_class else {}),
         **({"nodeSelector": kubernetes.node_selector(node.selector)} if node.selector else {}),
-        # Taints keep jobs off a broken node, whose counters are the ones to look at.
+        # Taints keep jobs off a broken node, but its counters matter.
         "tolerations": [{"operator": "Exists"}],
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [_watch(node)],
@@ -71,7 +71,7 @@ def _watch(node: Node) -> dict[str, Any]:
         "command": ["busbw", "watch", "--listen", f"$(NODE_IP):{node.port}", "--token-file", f"{TOKEN}/token"],
         "env": [
             {"name": "NODE_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-            # All GPUs are seen and none is requested, so jobs get them all.
+            # All GPUs are visible but none is requested, so jobs can get them all.
             {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
         ],
         "ports": [{"name": "metrics", "containerPort": node.port}],

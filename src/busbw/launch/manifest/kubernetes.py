@@ -1,4 +1,4 @@
-"""What objects of Kubernetes share: names, resources, and the rights of pods that only read and measure."""
+"""What Kubernetes objects share: names, resources, and the security context of pods that only read and measure."""
 
 import json
 import re
@@ -49,7 +49,7 @@ def node_selector(text: str) -> dict[str, str]:
 
 
 def unprivileged() -> dict[str, Any]:
-    """The securityContext of a container that reads and measures: no capability, and no way to get one."""
+    """The securityContext of a container that reads and measures: without capabilities or privilege escalation."""
     return {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True}
 
 

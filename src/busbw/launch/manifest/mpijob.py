@@ -11,7 +11,7 @@ from busbw.launch.manifest import kubernetes
 from busbw.launch.manifest.plan import Plan, flag_given
 
 HOSTFILE = "/etc/mpi/hostfile"
-# Host keys are made at the start: those of an image are known to all who have the image.
+# Host keys are generated at startup: everyone with the image would know keys in it.
 SSHD = 'keys=$(mktemp -d) && ssh-keygen -q -t ed25519 -N "" -f "$keys/host_key" && exec /usr/sbin/sshd -De -h "$keys/host_key" -p "$0"'
 _ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 # MPI only starts the ranks and uses TCP; NCCL is what is measured.

@@ -1,4 +1,4 @@
-"""An init container that judges a node before the containers of a pod start: the steps and verdicts of the prolog for Slurm."""
+"""An init container that judges a node before a pod's containers start, with the steps and verdicts of the Slurm prolog."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ NAME, VOLUME = "busbw-preflight", "busbw-shm"
 def text(image: str, limits: dict[str, Any], steps: Steps) -> str:
     """A patch for objects with a pod template (Job, StatefulSet, Deployment), as JSON for `kubectl patch --patch-file`.
 
-    `limits` are the devices of the container, for example `{"nvidia.com/gpu": 8}`: those that the pod's containers get after it.
+    `limits` are the container's devices, for example `{"nvidia.com/gpu": 8}`, which the pod's containers get afterwards.
     """
     pod = {"initContainers": [_container(image, limits, steps)], "volumes": [kubernetes.memory(VOLUME)]}
     return kubernetes.dump({"spec": {"template": {"spec": pod}}})
@@ -35,7 +35,7 @@ def script(steps: Steps) -> str:
         f'    timeout {steps.limit_s} "$@"',
         "    code=$?",
         f"    [ $code -ne {BAD} ] || exit {BAD}",
-        '    [ $code -eq 0 ] || echo "note: exit code $code does not say that this node is bad; the pod starts" >&2',
+        '    [ $code -eq 0 ] || echo "note: exit code $code does not mean that this node is bad; the pod starts" >&2',
         "}",
         *steps.calls(),
     ]

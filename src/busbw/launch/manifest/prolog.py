@@ -8,7 +8,7 @@ def text(steps: Steps) -> str:
     lines = [
         "#!/bin/sh",
         "# Slurm runs it as root on each node of a job: Prolog=/etc/slurm/busbw-prolog.sh in slurm.conf, PrologFlags=Alloc.",
-        f"# Its limit is {steps.limit_s} s a step; PrologEpilogTimeout must be longer.",
+        f"# Each step may take {steps.limit_s} s; PrologEpilogTimeout must be longer.",
         "",
         "run() {",
         f'    out=$(timeout {steps.limit_s} "$@" 2>&1)',

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from busbw.core.exits import Exit
 
-# Only a bad answer keeps a job away: not a warning, and not a value that could not be read.
+# Only a failure keeps a job away, not a warning or a value that could not be read.
 BAD = int(Exit.BAD)
 
 
