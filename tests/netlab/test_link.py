@@ -73,7 +73,7 @@ def test_a_path_that_drops_large_packets_is_a_failure(four_hosts: Any) -> None:
     subprocess.run(["ip", "-n", switch, "link", "set", "p3", "mtu", "1500"], check=True)
     done = run(lab)
     assert done.returncode == 1, done.stdout + done.stderr
-    said = f"FAIL    10.77.0.4 ({lab.hosts[3].name}) exchanges no data with any host on 10.77.0.0/24: 10.77.0.4: connected, but no data arrived"
+    said = f"FAIL    10.77.0.4 ({lab.hosts[3].name}) exchanges no data with any host on 10.77.0.0/24: 10.77.0.4: connected, but no data"
     assert said in done.stdout
 
 
@@ -110,7 +110,7 @@ def test_ctrl_c_keeps_what_was_measured(four_hosts: Any, tmp_path: Path) -> None
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "the test did not end" in said
+    assert "the test did not finish" in said
     assert json.loads(file.read_text(encoding="utf-8"))["flows"]
     assert all(host.empty_within(10) for host in lab.hosts), "no node is left"
 

@@ -61,7 +61,7 @@ def command(
     """Check GPUs, NVLink, PCIe, network ports, kernel, limits, CPUs and the environment of this machine.
 
     Prints each fault, what was read, and the command that fixes it. With several hosts or snapshots it first prints what differs between
-    them. Exit code 1 if a check fails (with --differences: if nodes differ), 3 if nothing could be judged. `busbw explain BW070` prints the
+    them. Exit code 1 if a check fails (with --differences: if nodes differ), 3 if none failed or passed. `busbw explain BW070` prints the
     page of a check.
     """
     if context.invoked_subcommand:
