@@ -10,7 +10,7 @@ def checks() -> str:
     """All checks of `busbw check` and `busbw check command`, from their rows."""
     lines = [[f"[{row.id}](#{anchor(row)})", row.name, row.layer.value, row.title] for row in ROWS]
     head = (
-        f"`busbw check` makes {len(CHECKS)} checks of a machine, `busbw check command` {len(ROWS) - len(CHECKS)} of a command line "
+        f"`busbw check` has {len(CHECKS)} checks of a machine, `busbw check command` {len(ROWS) - len(CHECKS)} rules for command lines "
         "(line-...). `busbw explain BW070` prints one of these sections.\n\n"
     )
     return head + table(("id", "name", "layer", "looks at"), lines) + "\n" + "\n".join(map(_section, ROWS))

@@ -42,14 +42,13 @@ def watched() -> str:
     more = [row for row in BY_NAME.values() if row not in COUNTERS]
     parts = [f"## {owner.value}\n\n{_watched(rows)}" for owner in Owner if (rows := [row for row in more if row.owner is owner])]
     return (
-        "What `busbw watch` reads besides the [counters of a run](counters.md), which it reads too. "
+        "What `busbw watch` reads in addition to the [counters of a run](counters.md). "
         "A counter that a driver lacks is absent. "
         "[How to watch a network](../how-to/watch-a-network.md).\n\n"
-        "## Patterns\n\nWhat the counters of a link say, read over about a second. "
-        "A pattern whose counters cannot be read says nothing.\n\n"
+        "## Patterns\n\nWhat a link's counters mean over about a second. A pattern whose counters cannot be read never matches.\n\n"
         + table(("pattern", "verdict", "reading", "read from"), patterns)
         + "".join(parts)
-        + "## Levels\n\nValues that are not counted: the last reading is what matters.\n\n"
+        + "## Levels\n\nCurrent values instead of counts.\n\n"
         + table(("level", "meaning"), [(code(name), meaning) for name, meaning in LEVELS.items()])
     )
 

@@ -17,7 +17,7 @@ from busbw.host.nic import RDMA
 
 NONE, INFINIBAND = "none", "InfiniBand"
 Read = Callable[[Machine], Iterator[tuple[str, str]]]
-_LIMITS = {"Max locked memory": "limit of locked memory", "Max open files": "limit of open files", "Max stack size": "limit of the stack"}
+_LIMITS = {"Max locked memory": "locked memory limit", "Max open files": "open file limit", "Max stack size": "stack size limit"}
 _FILES = {
     "kernel": "/proc/sys/kernel/osrelease",
     "CPUs": "/sys/devices/system/cpu/online",
@@ -26,8 +26,8 @@ _FILES = {
     "NUMA balancing": "/proc/sys/kernel/numa_balancing",
     "TCP congestion control": "/proc/sys/net/ipv4/tcp_congestion_control",
     "port range": "/proc/sys/net/ipv4/ip_local_port_range",
-    "buffers of TCP to receive": "/proc/sys/net/ipv4/tcp_rmem",
-    "buffers of TCP to send": "/proc/sys/net/ipv4/tcp_wmem",
+    "TCP receive buffers": "/proc/sys/net/ipv4/tcp_rmem",
+    "TCP send buffers": "/proc/sys/net/ipv4/tcp_wmem",
     "zone reclaim": "/proc/sys/vm/zone_reclaim_mode",
     "transparent huge pages": "/sys/kernel/mm/transparent_hugepage/enabled",
     "mlx5 driver": "/sys/module/mlx5_core/version",
@@ -71,8 +71,8 @@ def _gpus(machine: Machine) -> Iterator[tuple[str, str]]:
     yield "NVIDIA kernel module", (machine.text("/proc/driver/nvidia/version") or "").partition("\n")[0]
     yield "GPUs", str(len(host.gpus)) if host.gpus or not host.gpu_reason else ""
     yield "memory, GiB", str(round(host.memory_bytes / 2**30)) if host.memory_bytes else ""
-    yield "model of the GPUs", merged({f"GPU {gpu.index}": gpu.name for gpu in host.gpus})
-    yield "NVLinks of the GPUs", merged({f"GPU {gpu.index}": "" if gpu.nvlink is None else str(gpu.nvlink) for gpu in host.gpus})
+    yield "GPU model", merged({f"GPU {gpu.index}": gpu.name for gpu in host.gpus})
+    yield "NVLinks per GPU", merged({f"GPU {gpu.index}": "" if gpu.nvlink is None else str(gpu.nvlink) for gpu in host.gpus})
     yield "PCI addresses of the GPUs", ", ".join(gpu.bus_id for gpu in host.gpus)
 
 
@@ -121,7 +121,7 @@ def _roce(machine: Machine) -> Iterator[tuple[str, str]]:
         yield f"{what} of RoCE ports", merged({subject: one[what] for subject, one in table.items()})
     setters = read_setters(machine) if table else []
     if not isinstance(setters, str):
-        yield "files that set RoCE at the start", ", ".join(one.path for one in setters if one.enabled)
+        yield "files that set RoCE at boot", ", ".join(one.path for one in setters if one.enabled)
 
 
 def _interfaces(machine: Machine) -> Iterator[tuple[str, str]]:

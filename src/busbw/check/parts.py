@@ -46,7 +46,7 @@ def nics(machine: Machine) -> list[Part]:
 
 
 def rdma_nics(machine: Machine) -> list[Part]:
-    """RDMA devices alone."""
+    """Only RDMA devices."""
     names = {port.device for port in machine.ports}
     return [nic for nic in nics(machine) if nic.name in names]
 

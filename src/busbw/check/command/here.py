@@ -20,7 +20,7 @@ def launcher_word(argv: Sequence[str]) -> str:
 
 
 def starts_here(argv: Sequence[str]) -> bool:
-    """Whether this machine has the launcher of a line. A program alone, and torchrun's module, run here."""
+    """Whether this machine has the launcher of a line. A program without a launcher, and torchrun's module, run here."""
     word = launcher_word(argv)
     return not word or Path(word).name.startswith("torch.") or shutil.which(word) is not None
 
@@ -61,7 +61,7 @@ def facts(line: Line, machine: Machine | None, exported: Mapping[str, str]) -> L
 
 
 def named_facts(line: Line, machine: Machine) -> dict[str, str]:
-    """The facts by name, for people."""
+    """The facts by name, as printed."""
     named = {"host": machine.text(HOSTNAME) or ""}
     if line.launcher in ("mpirun", "hydra"):
         found = open_mpi_of(line, machine)

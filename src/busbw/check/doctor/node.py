@@ -1,6 +1,6 @@
 """What runs on each host for the launch doctor: `python -m busbw.check.doctor.node identity|connect`, JSON on stdin and stdout.
 
-It uses the standard library alone, so that it also runs where busbw's packages are incomplete.
+It uses only the standard library, so it also runs if busbw's dependencies are incomplete.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""The limit of locked memory."""
+"""The locked memory limit."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ ROW = CheckRow(
     id="BW130",
     name="memlock",
     layer=Layer.LIMITS,
-    title="limit of locked memory",
+    title="locked memory limit",
     right="unlimited, or the capability IPC_LOCK",
     why="RDMA registers memory, which locks it. With a low limit NCCL fails with ibv_reg_mr or ibv_create_qp: cannot allocate memory.",
     fix="ulimit -l unlimited",

@@ -1,4 +1,4 @@
-"""The limit of open files."""
+"""The open file limit."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ ROW = CheckRow(
     id="BW131",
     name="open-files",
     layer=Layer.LIMITS,
-    title="limit of open files",
+    title="open file limit",
     right=f"{LEAST} or more",
     why="NCCL opens files and sockets for each peer: a job of 144 ranks may need 32,000. Large jobs otherwise end with: Too many open "
     "files.",

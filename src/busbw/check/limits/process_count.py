@@ -14,7 +14,7 @@ ROW = CheckRow(
     id="BW133",
     name="process-count",
     layer=Layer.LIMITS,
-    title="limit of a user's processes and threads",
+    title="per-user limit of processes and threads",
     right=f"2 x GPUs x CPUs, and {LEAST_THREADS} or more",
     why="A rank may start a thread for each CPU (OpenMP), in addition to those of NCCL and data loaders. Above the limit threads fail to "
     "start.",

@@ -1,4 +1,4 @@
-"""The limit of the stack."""
+"""The stack size limit."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ ROW = CheckRow(
     id="BW132",
     name="stack",
     layer=Layer.LIMITS,
-    title="limit of the stack",
+    title="stack size limit",
     right="8 MiB or more, but not unlimited",
     why="With unlimited, glibc gives threads stacks of only 2 MiB. NCCL before 2.28 may then crash during its topology search.",
     fix="ulimit -s 8192",
