@@ -23,14 +23,14 @@ def before_output(listener: Callable[[], None]) -> None:
     _listeners[:] = [listener]
 
 
-def answer(text: str | bytes) -> None:
-    """Write part of the answer to stdout and flush. Bytes are written unchanged.
+def answer(text: str | bytes, *, controls: bool = False) -> None:
+    """Write part of the answer to stdout and flush. Bytes are written unchanged, control characters only with `controls`.
 
     ReaderGone if stdout was closed by its reader, NoMeasurement if it cannot be written.
     """
     if sys.stdout is None:
         return
-    from busbw.views.formats import plain
+    from busbw.views.formats import plain, printable
 
     for listener in _listeners:
         listener()
@@ -38,7 +38,7 @@ def answer(text: str | bytes) -> None:
         if isinstance(text, bytes):
             sys.stdout.buffer.write(text)
         else:
-            sys.stdout.write(plain(text, sys.stdout.encoding or "utf-8"))
+            sys.stdout.write(plain(text if controls else printable(text), sys.stdout.encoding or "utf-8"))
         sys.stdout.flush()
 
 
@@ -87,10 +87,12 @@ def stop_writing(stream: int = 1) -> None:
 def talk(text: str) -> None:
     """Write a message for people to stderr. If that fails, measuring continues without messages."""
     if sys.stderr is not None:
+        from busbw.views.formats import printable
+
         try:
             for listener in _listeners:
                 listener()
-            sys.stderr.write(text + "\n")
+            sys.stderr.write(printable(text) + "\n")
             sys.stderr.flush()
         except OSError:
             stop_writing(2)

@@ -124,8 +124,8 @@ def _output(format_name: str) -> Show:
     if format_name == JSON:
         return lambda watched: answer(view.line(watched))
     if format_name == TABLE and width() is not None:
-        answer("\x1b[2J")
-        return lambda watched: answer(view.screen(watched, width(), shutil.get_terminal_size().lines))
+        answer("\x1b[2J", controls=True)
+        return lambda watched: answer(view.screen(watched, width(), shutil.get_terminal_size().lines), controls=True)
     said: set[str] = set()
 
     def show(watched: Watched) -> None:

@@ -33,7 +33,7 @@ def _json(text: str) -> RasSeen:
     try:
         document = json.loads(_NO_COMMA.sub(r"\1,\2", text))
         return RasSeen(nccl=str(document["nccl_version"]), complete=True, comms=[_comm(one) for one in document["communicators"]])
-    except (ValueError, KeyError, TypeError, AttributeError):  # cut off, or of a version to come
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):  # cut off, or of a version to come
         return RasSeen()
 
 

@@ -26,6 +26,11 @@ class Host:
         return f"{name}:{self.slots}" if self.slots else name
 
 
+def is_host(text: str) -> bool:
+    """Whether a text is a host name or an address. Others must not reach ssh, which takes a word that starts with `-` as an option."""
+    return bool(_NAME.fullmatch(text) or _IPV6.fullmatch(text))
+
+
 def parse_hosts(text: str) -> tuple[Host, ...]:
     """The hosts of `--hosts`. Raises UsageError for an empty list, an invalid name or number of slots, or a duplicate."""
     hosts: list[Host] = []

@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 from busbw.host.addresses import local
 from busbw.launch import agent
+from busbw.launch.hosts import is_host
 
 MOST = 64  # agents at once: sshd refuses more unauthenticated connections than MaxStartups, and each takes memory
 _POLL_S = 0.02
@@ -76,7 +77,7 @@ def run_each(words: Mapping[str, Sequence[str]], limit_s: float, given: Mapping[
         while waiting or running:
             while waiting and len(running) < MOST:
                 host = waiting.pop(0)
-                started = _start(host, command(host, words[host]), given[host])
+                started = _start(host, words[host], given[host])
                 if isinstance(started, Done):
                     done[host] = started
                 else:
@@ -92,7 +93,10 @@ def run_each(words: Mapping[str, Sequence[str]], limit_s: float, given: Mapping[
     return [done[host] for host in hosts]
 
 
-def _start(host: str, line: list[str], given: bytes) -> _Running | Done:
+def _start(host: str, words: Sequence[str], given: bytes) -> _Running | Done:
+    if not is_host(host):  # a name that a program reported
+        return Done(host, 127, b"", "this is not a host name")
+    line = command(host, words)
     out, error = (os.fdopen(os.memfd_create(name), "w+b") for name in ("out", "error"))
     try:
         with os.fdopen(os.memfd_create("in"), "w+b") as said:

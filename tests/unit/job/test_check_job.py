@@ -114,3 +114,25 @@ def test_json_has_the_conclusion_and_what_it_is_drawn_from(capsys):
 def test_an_address_that_is_none_is_a_usage_error(capsys, address):
     assert guarded(["check", "job", "--ras", address]) == 2
     assert f"--ras {address}: not HOST:PORT" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["-oProxyCommand=touch${IFS}%s", "h1 -F%s", "h1;touch %s"])
+def test_what_ras_names_is_no_option_of_ssh(capsys, tmp_path, monkeypatch, name):
+    """Any user of a host may listen at the port of NCCL's RAS. The agent here writes down each line that it is called with."""
+    asked, agent = tmp_path / "asked", tmp_path / "agent"
+    agent.write_text(f'#!/bin/sh\necho "$@" >> {asked}\n')
+    agent.chmod(0o755)
+    monkeypatch.setenv("OMPI_MCA_plm_rsh_agent", str(agent))
+    monkeypatch.setenv("PRTE_MCA_plm_ssh_agent", str(agent))
+    name = name.replace("%s", str(tmp_path / "made"))
+    with service(as_json(comm(1, [rank(0, 4, host="h2"), rank(1, 4, host=name)]))) as ras:
+        _, out = check(capsys, "--ras", ras)
+    assert f"{name} does not answer: exit code 127: this is not a host name" in out
+    assert [line.split()[0] for line in asked.read_text().splitlines()] == ["h2"]
+
+
+def test_control_characters_of_ras_reach_no_terminal(capsys):
+    with service(as_json(comm(1, [rank(0, 4), rank(1, 3, host="h1\x1b[2J\r\x9b")]))) as ras:
+        _, out = check(capsys, "--ras", ras)
+    assert not set(out) & {"\x1b", "\r", "\x9b"}
+    assert "h1?[2J??" in out

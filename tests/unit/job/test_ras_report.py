@@ -63,7 +63,11 @@ def test_text_names_a_rank_that_failed():
     assert parse(TEXT_ERROR).comms[0].ranks[0].problem == "reported: Remote process error"
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"nccl_version": "2.40"}', "HTTP/1.1 400\n", TEXT_BEHIND[:500]], ids=range(5))
+DEEP = '{"nccl_version": ' + "[" * 100_000
+INFINITE = '{"nccl_version": "2.40", "communicators": [{"hash": 1, "size": 1e999, "ranks": [], "missing_ranks": []}]}'
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"nccl_version": "2.40"}', "HTTP/1.1 400\n", TEXT_BEHIND[:500], DEEP, INFINITE], ids=range(7))
 def test_what_is_no_report_has_no_communicator(text):
     assert parse(text).comms == []
 
