@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from busbw.check.launcher.programs import open_mpi
-from busbw.check.machine import Machine, Port
+from busbw.check.machine import Machine, Port, understood
 from busbw.check.nccl.settings import libraries
 from busbw.check.nccl.settings import settings as variables
 from busbw.check.nic.links import own
@@ -46,7 +46,7 @@ _OF_ONE_RANK = re.compile(
 
 def facts(machine: Machine) -> dict[str, str]:
     """All facts that can be read, by name."""
-    return {name: value for read in READERS for name, value in read(machine) if value}
+    return {name: value for read in READERS for name, value in understood(read, machine) if value}
 
 
 def _files(machine: Machine) -> Iterator[tuple[str, str]]:

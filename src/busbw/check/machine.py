@@ -2,10 +2,10 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from busbw.core.env import carried
 from busbw.core.topology import Host
@@ -19,6 +19,9 @@ ENVIRONMENT, USER = "environment", "euid"
 HYPERVISORS = {"QEMU": "QEMU", "Microsoft Corporation": "Hyper-V", "VMware, Inc.": "VMware", "Xen": "Xen", "Amazon EC2": "EC2",
                "Google": "Google Compute Engine", "OpenStack Foundation": "OpenStack", "Alibaba Cloud": "Alibaba Cloud"}  # fmt: skip
 UNNAMED = "a hypervisor"
+
+
+Fact = TypeVar("Fact")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,3 +171,11 @@ class Machine:
     def root(self) -> bool:
         """Whether the reads were made as root."""
         return self.call(USER, lambda: str(os.geteuid())).text == "0"
+
+
+def understood(read: Callable[[Machine], Iterable[Fact]], machine: Machine) -> Iterator[Fact]:
+    """What `read` gives until it meets what it does not understand: files of a broken machine, and snapshots, may hold anything."""
+    try:
+        yield from read(machine)
+    except Exception:  # noqa: BLE001 - the check that reads the same says what is wrong with it
+        return

@@ -2,14 +2,14 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 
 from busbw.check.examine import HOSTNAME, TIME
-from busbw.check.machine import Machine
+from busbw.check.machine import Machine, understood
 from busbw.check.nic.links import cabled, counts
 from busbw.check.pcie import aer
 from busbw.core.counters import Counter as Row
@@ -40,7 +40,7 @@ class Taken(msgspec.Struct, frozen=True):
 
 def error_counts(machine: Machine) -> dict[Key, int]:
     """Error counts of all NVLinks, ports and PCIe devices; those that cannot be read are absent."""
-    return {key: value for read in (_nvlinks, _ports, _slots) for key, value in read(machine)}
+    return {key: value for read in (_nvlinks, _ports, _slots) for key, value in understood(read, machine)}
 
 
 def _nvlinks(machine: Machine) -> Iterator[tuple[Key, int]]:
@@ -71,6 +71,7 @@ def take(file: str) -> Taken:
         at = datetime.fromisoformat(machine.call(TIME, str).text or "")
     except ValueError as error:
         raise UsageError(f"{file}: the snapshot has no time", "busbw snapshot writes one with the time") from error
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
     return Taken(machine.text(HOSTNAME) or file, at, machine.text(BOOT) or "", error_counts(machine))
 
 

@@ -15,7 +15,7 @@ from busbw.check.examine import examine
 from busbw.check.load import Loaded
 from busbw.check.registry import CHECKS, ROWS, find, find_row
 from busbw.cli import check_command, check_job, check_trend
-from busbw.cli.parameters import Seconds, not_empty
+from busbw.cli.parameters import Seconds, given, not_empty
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
 from busbw.core.checking import CheckReport, CheckRow, ClusterReport, Layer
@@ -65,6 +65,11 @@ def command(
     page of a check.
     """
     if context.invoked_subcommand:
+        unused = next((parameter.opts[0] for parameter in context.command.params if parameter.name and given(parameter.name)), None)
+        if unused:
+            raise UsageError(
+                f"{unused} stands before {context.invoked_subcommand}, which does not read it", "give options of a command after its name"
+            )
         return None
     if load_s and (files or hosts or hostfile):
         raise UsageError("--load is for this machine", "use it without --hosts, --hostfile and --from")

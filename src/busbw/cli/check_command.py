@@ -10,6 +10,7 @@ from busbw.check.machine import Machine
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
 from busbw.core.checking import CommandReport
+from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
 from busbw.core.finding import Verdict
 from busbw.host.source import Live
@@ -27,13 +28,21 @@ def command(words: tuple[str, ...], alone: bool, everything: bool, format_name: 
     LINE is the command as you would type it, after -- or in one pair of quotes; a script; or - for stdin. If the launcher is on this
     machine, busbw uses and prints its Open MPI version, interfaces, GPUs, ports and variables. Exit code 1 if a rule fails.
     """
-    stdin = sys.stdin.read() if words == (report.STDIN,) else ""
-    found = report.report(words, stdin, None if alone else Machine(Live()))
+    found = report.report(words, _stdin() if words == (report.STDIN,) else "", None if alone else Machine(Live()))
     if format_name == "json":
         answer(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
     else:
         answer(command_lines.text(found, width(), everything=everything))
     return int(_exit(found))
+
+
+def _stdin() -> str:
+    """All of stdin; '' if it is closed."""
+    try:
+        return sys.stdin.read() if sys.stdin else ""
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not text"
+        raise UsageError(f"stdin: {reason}", "give a script, or a command line after --") from error
 
 
 def _exit(found: CommandReport) -> Exit:

@@ -4,7 +4,7 @@ A result contains the variables that concern communication, with values masked i
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -77,7 +77,7 @@ _CARRIED = re.compile(
     rf"^(R?NCCL_|BUSBW_|{_OPEN_MPI}|PMIX_MCA_|PRTE_MCA_|MPICH_|I_MPI_|UC[XC]_|FI_|GLOO_|TORCH_NCCL_|CUDA_|SLURM_|NVIDIA_VISIBLE_DEVICES$|LD_LIBRARY_PATH$)"
 )
 _OWN = "BUSBW_JOB"  # marks the processes of one run
-_SECRET = re.compile(r"(TOKEN|SECRET|PSK|PASSW|PASSPHRASE|CREDENTIAL|PRIVATE|API_?KEY|ACCESS_?KEY|AUTH|COOKIE)", re.IGNORECASE)
+_SECRET = re.compile(r"(TOKEN|SECRET|PSK|PASSW|PASSPHRASE|CREDENTIAL|PRIVATE|API[_-]?KEY|ACCESS[_-]?KEY|AUTH|COOKIE)", re.IGNORECASE)
 _LOGIN = re.compile(r"://[^/\s]*:[^/@\s]*@")  # a user and password in a URL
 _ASSIGNED = re.compile(rf"(\b\w*{_SECRET.pattern}\w*\s*[=:]\s*)\S+", re.IGNORECASE)
 MASK = "***"
@@ -91,6 +91,12 @@ def shown(name: str, value: str) -> str:
 def masked(text: str) -> str:
     """A file's text with the values masked of assignments whose name looks like a secret, and logins in URLs."""
     return _LOGIN.sub(f"://{MASK}@", _ASSIGNED.sub(lambda found: found.group(1) + MASK, text))
+
+
+def masked_words(words: Sequence[str]) -> list[str]:
+    """The words of a command line, masked as text is; also the word that follows an option whose name looks like a secret."""
+    secret = [word.startswith("-") and "=" not in word and bool(_SECRET.search(word)) for word in ("", *words)]
+    return [MASK if hide and not word.startswith("-") else masked(word) for word, hide in zip(words, secret, strict=False)]
 
 
 def carried(environment: Mapping[str, str], *, all_names: bool = False) -> dict[str, str]:

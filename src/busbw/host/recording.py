@@ -35,7 +35,7 @@ class _Entry(msgspec.Struct, gc=False, frozen=True):
     path: str | None = None
     call: str | None = None
     text: str | None = None
-    base64: str | None = None
+    base64: bytes | None = None
     link: str | None = None
     names: tuple[str, ...] = ()
     error: str | None = None
@@ -45,7 +45,7 @@ class _Entry(msgspec.Struct, gc=False, frozen=True):
         if self.text is not None:
             return Reading(self.text.encode())
         if self.base64 is not None:
-            return Reading(base64.b64decode(self.base64))
+            return Reading(self.base64)
         return None if self.error is None else Reading(None, self.error)
 
 
@@ -98,29 +98,31 @@ def recorded(path: Path) -> Source:
 
 def parse_archive(text: str | bytes, name: str = "recording") -> Source:
     """The machine that an archive's text describes; UsageError names the line that is none of an archive."""
+    data = text.encode() if isinstance(text, str) else text
     try:
-        first, *entries = _DECODER.decode_lines(text)
-    except (msgspec.DecodeError, ValueError) as error:
-        raise _refused(_decoded(text), name) from error
-    if first != _Entry(schema=SCHEMA) or not all(entry.path is not None or entry.call is not None for entry in entries):
-        raise _refused(_decoded(text), name)
+        first, *entries = _DECODER.decode_lines(data)
+    except ValueError as error:  # a line is wrong, or there is none
+        raise _refused(data, name) from error
+    if first != _Entry(schema=SCHEMA) or not all(map(_described, entries)):
+        raise _refused(data, name)
     return _RecordedArchive(entries)
 
 
-def _decoded(text: str | bytes) -> str:
-    return text if isinstance(text, str) else text.decode("utf-8", "replace")
+def _described(entry: _Entry) -> bool:
+    return entry.path is not None or entry.call is not None
 
 
-def _refused(text: str, name: str) -> UsageError:
+def _refused(data: bytes, name: str) -> UsageError:
     """The error for the first line that is wrong."""
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(data.splitlines(), 1):
         try:
             entry = _DECODER.decode(line)
-        except msgspec.DecodeError:
+        except ValueError:
             entry = _Entry()
-        if entry != _Entry(schema=SCHEMA) if number == 1 else entry.path is None and entry.call is None:
+        if entry != _Entry(schema=SCHEMA) if number == 1 else not _described(entry):
             expected = f'{{"schema": "{SCHEMA}"}}' if number == 1 else "a path or a call"
-            return UsageError(f"{name}: line {number} is '{line[:40]}', not {expected}", MADE_BY)
+            seen = line.decode("utf-8", "replace")[:40]
+            return UsageError(f"{name}: line {number} is '{seen}', not {expected}", MADE_BY)
     return UsageError(f"{name}: it is empty", MADE_BY)
 
 
@@ -163,7 +165,8 @@ class Recording:
         lines: list[dict[str, Any]] = [{"schema": SCHEMA}]
         lines += [{"path": path, **fields} for path, fields in sorted(self._paths.items())]
         lines += [{"call": name, **fields} for name, fields in sorted(self._calls.items())]
-        return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        return text.encode("utf-8", "replace").decode()  # names of files may be any bytes
 
 
 def _fields(reading: Reading) -> dict[str, str]:

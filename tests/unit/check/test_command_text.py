@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 
 import pytest
 from healthy import healthy
@@ -10,6 +11,7 @@ from healthy import healthy
 from busbw.check.command import report
 from busbw.check.command.words import commands
 from busbw.check.machine import Machine
+from busbw.cli.main import guarded
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict
 
@@ -117,3 +119,37 @@ def test_command_without_a_line_is_a_usage_error():
 def test_rules_are_listed_with_the_checks():
     assert "BW220  line-hosts" in busbw("--list").stdout
     assert busbw("--only", "line-hosts").returncode == 2
+
+
+def test_comments_hold_no_quotations():
+    (one,) = commands("module load x # don't\nmpirun -n 2 ./a#b '# c' # isn't\n", "the line")
+    assert one.words == ("mpirun", "-n", "2", "./a#b", "# c")
+
+
+def test_a_long_script_with_an_open_quotation_takes_no_time():
+    started = time.process_time()
+    with pytest.raises(UsageError, match="line 1: a quotation does not end"):
+        commands("echo 'open\n" + "x=1; y=2; z=3; some more words\n" * 2000, "job.sh")
+    assert time.process_time() - started < 1
+
+
+def test_a_script_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"job.sh: neither a file nor a launcher"):
+        report.report([str(tmp_path / "job.sh")], "", None)
+
+
+def test_a_closed_stdin_is_an_empty_text(monkeypatch, capfd):
+    monkeypatch.setattr(sys, "stdin", None)
+    assert guarded(["check", "command", "-"]) == 2
+    assert "stdin: no command of mpirun" in capfd.readouterr().err
+
+
+def test_secrets_of_a_line_are_masked():
+    words = ["mpirun", "-x", "HF_TOKEN=hunter2", "./a", "--token", "hunter2", "--api-key=hunter2", "--password", "-v"]
+    (line,) = report.report(words, "", None).lines
+    assert line.argv == ["mpirun", "-x", "HF_TOKEN=***", "./a", "--token", "***", "--api-key=***", "--password", "-v"]
+
+
+def test_options_of_check_are_not_lost_before_a_command(capfd):
+    assert guarded(["check", "--hosts", "h1,h2", "job"]) == 2
+    assert "--hosts stands before job, which does not read it" in capfd.readouterr().err

@@ -19,6 +19,7 @@ from busbw.check.facts import facts, merged
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS
 from busbw.check.snapshot import snapshot
+from busbw.check.trend import error_counts
 from busbw.cli.main import guarded
 from busbw.core.checking import CheckReport, ClusterReport
 from busbw.core.errors import UsageError
@@ -245,6 +246,17 @@ def test_garbage_in_files_makes_no_check_fail(seed):
     machine = Machine(tree.source())
     for check in CHECKS:
         assert check.run(machine), check.row.name
+
+
+@pytest.mark.parametrize("text", ["not json", "5", "null", "[null]", "\u00b2"])
+def test_what_calls_gave_may_be_anything(text, tmp_path):
+    """Facts and error counts of other nodes come from snapshots that anyone may have made."""
+    tree = healthy()
+    for name in list(tree.calls):
+        tree.call(name, text)
+    node = cluster.here(tree.source(), CHECKS)
+    assert node.facts["kernel"] and {one.id for one in node.report.findings} == {check.row.id for check in CHECKS}
+    assert not [key for key in error_counts(Machine(tree.source())) if key[0] == "NVLink"]
 
 
 def test_check_that_fails_is_unknown_and_the_others_go_on():

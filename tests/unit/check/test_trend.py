@@ -105,3 +105,9 @@ def test_a_file_that_is_no_snapshot_is_refused(tmp_path):
     (tmp_path / "x").write_text("hello\n")
     with pytest.raises(UsageError, match="line 1"):
         trend([str(tmp_path / "x")])
+
+
+def test_a_time_without_a_zone_is_utc(tmp_path):
+    files = [machine(tmp_path, "h1", day, {14: day}) for day in (1, 2)]
+    Path(files[0]).write_text(Path(files[0]).read_text().replace("+00:00", ""))
+    assert trend(files).hours == 24

@@ -1,12 +1,14 @@
 """One interface reads a live machine, a directory tree and an archive, and gives a reason for whatever could not be read."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from busbw.core.errors import UsageError
 from busbw.host.recording import Recording, parse_archive, recorded
 from busbw.host.source import Live, Reading, Unavailable
 
@@ -78,3 +80,17 @@ def test_any_bytes_survive_a_recording(data: bytes) -> None:
     recording = Recording(One())
     recording.read("/blob")
     assert parse_archive(recording.archive()).read("/blob").data == data
+
+
+def test_file_names_of_any_bytes_are_recorded(tmp_path: Path) -> None:
+    (tmp_path / "shm").mkdir()
+    (tmp_path / "shm" / os.fsdecode(b"bad\xff")).touch()
+    recording = Recording(Live(tmp_path))
+    recording.names("/shm")
+    assert parse_archive(recording.archive().encode()).names("/shm") == ("bad?",)
+
+
+@pytest.mark.parametrize("line", [b'{"path": "/a", "base64": "!"}', b'{"path": "/a", "text": "\xff"}', b'{"path": 5}', b"[]", b""])
+def test_the_line_of_an_archive_that_is_wrong_is_named(line: bytes) -> None:
+    with pytest.raises(UsageError, match=r"a\.jsonl: line 2 is"):
+        parse_archive(b'{"schema": "busbw.host/1"}\n' + line + b"\n{}\n", "a.jsonl")

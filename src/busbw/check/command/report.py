@@ -6,10 +6,11 @@ from pathlib import Path
 from busbw.check.command.here import named_facts, starts_here
 from busbw.check.command.line import parse
 from busbw.check.command.lint import lint
+from busbw.check.command.perf import perf
 from busbw.check.command.words import Found, commands
 from busbw.check.machine import Machine
 from busbw.core.checking import CommandReport, LineReport
-from busbw.core.env import masked
+from busbw.core.env import masked_words
 from busbw.core.errors import UsageError
 
 STDIN = "-"
@@ -33,6 +34,9 @@ def read(words: Sequence[str], stdin: str = "") -> tuple[list[Found], str]:
             reason = error.strerror if isinstance(error, OSError) else "not text"
             raise UsageError(f"{words[0]}: {reason}", "give a script, or a command line after --") from error
         return commands(text, words[0]), words[0]
+    line = parse(words)
+    if len(words) == 1 and not (line.launcher or perf(line)):
+        raise UsageError(f"{words[0]}: neither a file nor a launcher", "give a script, or a command line after --")
     return [Found(tuple(words), 0, {})], ""
 
 
@@ -43,7 +47,7 @@ def report(words: Sequence[str], stdin: str, machine: Machine | None) -> Command
     lines = [
         LineReport(
             where=f"{source}, line {one.number}" if source else "",
-            argv=[masked(word) for word in one.words],
+            argv=masked_words(one.words),
             findings=lint(one.words, here, one.exported),
         )
         for one in found

@@ -45,24 +45,34 @@ def _logical(lines: list[str], source: str) -> Iterator[tuple[int, str]]:
         at += 1
         if text.lstrip().startswith("#"):
             continue
-        while text.rstrip().endswith("\\") or not _closed(text):
-            if at == len(lines):
-                if _closed(text):
-                    break
-                raise UsageError(
-                    f"{source}, line {first + 1}: a quotation does not end", "close it, or give the words without quoting them"
-                )
-            text = f"{text.rstrip()[:-1]} {lines[at]}" if text.rstrip().endswith("\\") else f"{text}\n{lines[at]}"
+        parts, quote = list[str](), ""
+        while True:
+            text, quote = _without_comment(text, quote)
+            continues = text.rstrip().endswith("\\")
+            parts.append(f"{text.rstrip()[:-1]} " if continues else f"{text}\n" if quote else text)
+            if at == len(lines) or not (quote or continues):
+                break
+            text, at = lines[at], at + 1
+        if quote:
+            raise UsageError(f"{source}, line {first + 1}: a quotation does not end", "close it, or give the words without quoting them")
+        yield first + 1, "".join(parts)
+
+
+def _without_comment(line: str, quote: str) -> tuple[str, str]:
+    """The line up to its comment, and the quotation mark that is open at its end; `quote` is the one open at its start."""
+    at = 0
+    while at < len(line):
+        letter = line[at]
+        if letter == "\\" and quote != "'":
             at += 1
-        yield first + 1, text.rstrip().removesuffix("\\")
-
-
-def _closed(text: str) -> bool:
-    try:
-        list(_words(text.rstrip().removesuffix("\\")))
-    except ValueError:
-        return False
-    return True
+        elif quote:
+            quote = "" if letter == quote else quote
+        elif letter in ("'", '"'):
+            quote = letter
+        elif letter == "#" and (not at or line[at - 1].isspace()):
+            return line[:at], ""
+        at += 1
+    return line, quote
 
 
 def _words(text: str) -> shlex.shlex:
