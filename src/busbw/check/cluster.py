@@ -9,8 +9,6 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
-import msgspec
-
 from busbw.check.base import Check
 from busbw.check.compare import differences
 from busbw.check.examine import examine
@@ -57,8 +55,8 @@ def ask(hosts: Sequence[str], options: Sequence[str], limit_s: float) -> Cluster
     nodes, silent = {}, {}
     for done in remote.run(hosts, remote.busbw(*words), limit_s):
         try:
-            nodes[done.host] = msgspec.json.decode(done.out, type=Node)
-        except msgspec.DecodeError:
+            nodes[done.host] = done.answer(Node)
+        except ValueError:
             silent[done.host] = done.problem or f"unexpected answer: '{done.out[:60].decode(errors='replace')}'"
     if not nodes:
         first, reason = next(iter(silent.items()))

@@ -70,7 +70,7 @@ def _ask(asks: dict[str, Ask], seconds: float) -> tuple[dict[str, HostSeen], dic
     found, silent = dict[str, HostSeen](), dict[str, str]()
     for done in remote.run_each(dict.fromkeys(asks, words), seconds + one_host.RAS_S + STARTS_S, given):
         try:
-            found[done.host] = msgspec.json.decode(done.out[done.out.find(b"{") :], type=HostSeen)
-        except msgspec.MsgspecError as error:
+            found[done.host] = done.answer(HostSeen)
+        except ValueError as error:
             silent[done.host] = done.problem or f"unexpected answer: {error}"
     return found, silent

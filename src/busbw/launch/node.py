@@ -20,7 +20,7 @@ from busbw.launch import remote
 
 T = TypeVar("T")
 END_S = 3.0  # for a process whose stdin was closed
-_ERROR_BYTES = 4096  # of what a host prints to stderr
+_MOST_BYTES = 16 << 20  # of an answer
 
 
 class _Request(msgspec.Struct):
@@ -89,7 +89,7 @@ class Node:
         except TimeoutError as error:
             self.lost = NodeLost(f"{self.host}: no answer within {limit_s:g} s", "is the host overloaded? allow more with --limit")
             raise self.lost from error
-        except msgspec.MsgspecError as error:
+        except ValueError as error:
             raise NodeFailed(f"{self.host}: unexpected answer: {error}", "install the same version of busbw on all hosts") from error
 
     def ask(self, request: msgspec.Struct, kind: type[T], limit_s: float) -> T:
@@ -99,8 +99,8 @@ class Node:
     def _read(self) -> None:
         assert self._process.stdout is not None
         with self._process.stdout as answers:
-            for line in answers:
-                with contextlib.suppress(msgspec.MsgspecError):
+            while line := answers.readline(_MOST_BYTES):
+                with contextlib.suppress(ValueError):
                     self._settle(msgspec.json.decode(line, type=_Reply))
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_S)
@@ -129,8 +129,7 @@ class Node:
     def _said(self) -> str:
         """The last line of stderr."""
         with contextlib.suppress(ValueError):  # closed meanwhile
-            self._errors.seek(0)
-            lines = self._errors.read(_ERROR_BYTES).decode(errors="replace").splitlines()
+            lines = remote.last_bytes(self._errors).splitlines()
             return next((line.strip() for line in reversed(lines) if line.strip()), "")
         return ""
 
@@ -142,8 +141,7 @@ class Node:
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            remote.kill(self._process)
         self._reader.join(END_S)  # a process that the agent left behind may keep the pipe open
         self._errors.close()
 

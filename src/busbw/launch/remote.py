@@ -2,39 +2,50 @@
 
 import os
 import shlex
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
+
+import msgspec
 
 from busbw.host.addresses import local
+from busbw.host.process import die_with_parent
 from busbw.launch import agent
 from busbw.launch.hosts import is_host
 
+Answer = TypeVar("Answer")
 MOST = 64  # agents at once: sshd refuses more unauthenticated connections than MaxStartups, and each takes memory
 _POLL_S = 0.02
-_ERROR_BYTES = 4096  # of what a host prints to stderr
+_ERROR_BYTES = 4096  # the last of what a host prints to stderr
+_MOST_BYTES = 128 << 20  # of an answer: they are kept in memory
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a command did on a host. `code` is its exit code, 255 also if ssh failed; None: the time limit was reached."""
+    """What a command did on a host. `code` is its exit code, 255 also if ssh failed; None: it was killed, and `killed` says why."""
 
     host: str
     code: int | None
     out: bytes
     error: str
+    killed: str = ""
 
     @property
     def problem(self) -> str:
         """Why there is no answer; '' if there is one."""
-        last = next((line for line in reversed(self.error.splitlines()) if line.strip()), "")
         if self.code is None:
-            return "no answer within the time limit"
+            return self.killed
+        last = next((line for line in reversed(self.error.splitlines()) if line.strip()), "")
         return f"exit code {self.code}{f': {last}' if last else ''}" if self.code else ""
+
+    def answer(self, kind: type[Answer]) -> Answer:
+        """The JSON in the last line of stdout; a login shell may greet before it. ValueError if it is none of this kind."""
+        return msgspec.json.decode(self.out.strip().rpartition(b"\n")[2], type=kind)
 
 
 @dataclass(slots=True)
@@ -43,6 +54,14 @@ class _Running:
     process: subprocess.Popen[bytes]
     out: BinaryIO  # a file, not a pipe: processes that the agent leaves behind could keep a pipe open
     error: BinaryIO
+    deadline: float
+
+    def why_end(self) -> str:
+        """Why it has to be killed; '' if it may go on."""
+        if time.monotonic() >= self.deadline:
+            return "no answer within the time limit"
+        most = max(os.fstat(file.fileno()).st_size for file in (self.out, self.error))
+        return f"an answer of more than {_MOST_BYTES >> 20} MiB" if most > _MOST_BYTES else ""
 
 
 def busbw(*arguments: str) -> list[str]:
@@ -72,28 +91,29 @@ def run_each(words: Mapping[str, Sequence[str]], limit_s: float, given: Mapping[
     `given` is what each command reads from its stdin.
     """
     hosts = list(words)
-    waiting, running, done = list(hosts), dict[str, tuple[_Running, float]](), dict[str, Done]()
+    waiting, running, done = list(hosts), dict[str, _Running](), dict[str, Done]()
     try:
         while waiting or running:
             while waiting and len(running) < MOST:
                 host = waiting.pop(0)
-                started = _start(host, words[host], given[host])
+                started = _start(host, words[host], given[host], limit_s)
                 if isinstance(started, Done):
                     done[host] = started
                 else:
-                    running[host] = started, time.monotonic() + limit_s
-            for host, (one, deadline) in list(running.items()):
-                if one.process.poll() is not None or time.monotonic() >= deadline:
-                    done[host] = _end(one)
+                    running[host] = started
+            for host, one in list(running.items()):
+                why = one.why_end()
+                if one.process.poll() is not None or why:
+                    done[host] = _end(one, why)
                     del running[host]
             time.sleep(_POLL_S if running else 0)
     finally:
-        for one, _ in running.values():
+        for one in running.values():
             _end(one)
     return [done[host] for host in hosts]
 
 
-def _start(host: str, words: Sequence[str], given: bytes) -> _Running | Done:
+def _start(host: str, words: Sequence[str], given: bytes, limit_s: float) -> _Running | Done:
     if not is_host(host):  # a name that a program reported
         return Done(host, 127, b"", "this is not a host name")
     line = command(host, words)
@@ -102,20 +122,32 @@ def _start(host: str, words: Sequence[str], given: bytes) -> _Running | Done:
         with os.fdopen(os.memfd_create("in"), "w+b") as said:
             said.write(given)
             said.seek(0)
-            process = subprocess.Popen(line, stdin=said, stdout=out, stderr=error)
+            # A session of its own: what the agent started ends with it.
+            process = subprocess.Popen(line, stdin=said, stdout=out, stderr=error, start_new_session=True, preexec_fn=die_with_parent)
     except OSError as failure:
         out.close()
         error.close()
         return Done(host, 127, b"", f"{line[0]}: {failure.strerror}")
-    return _Running(host, process, out, error)
+    return _Running(host, process, out, error, time.monotonic() + limit_s)
 
 
-def _end(one: _Running) -> Done:
+def _end(one: _Running, why: str = "") -> Done:
     code = one.process.poll()
-    if code is None:
-        one.process.kill()
-        one.process.wait()
     with one.out, one.error:
+        if code is None:
+            kill(one.process)
+            return Done(one.host, None, b"", last_bytes(one.error), why)
         one.out.seek(0)
-        one.error.seek(0)
-        return Done(one.host, code, one.out.read(), one.error.read(_ERROR_BYTES).decode(errors="replace"))
+        return Done(one.host, code, one.out.read(), last_bytes(one.error))
+
+
+def kill(process: "subprocess.Popen[bytes]") -> None:
+    """Kill a process that has a session of its own, and what it started there."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def last_bytes(errors: BinaryIO) -> str:
+    """The end of what a host printed to stderr: a greeting of any length may stand before it."""
+    errors.seek(max(0, errors.seek(0, os.SEEK_END) - _ERROR_BYTES))
+    return errors.read().decode(errors="replace")

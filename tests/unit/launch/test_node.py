@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -126,3 +127,17 @@ def test_a_missing_agent_is_named(monkeypatch):
     monkeypatch.setenv("PRTE_MCA_plm_ssh_agent", "/no/such/agent")
     with pytest.raises(NodeLost, match="h9: /no/such/agent: No such file"):
         Node("h9", ["true"])
+
+
+def test_lines_that_are_no_text_are_ignored():
+    script = """import os\nos.write(1, b'{{"id": 1, "error": "' + bytes([255]) + b'"}}' + bytes([10]))\n""" + SERVE
+    with closing(node(script)) as one:
+        assert one.ask(Say("a"), Said, 3.0).text == "A"
+
+
+def test_an_answer_has_a_largest_size(monkeypatch):
+    monkeypatch.setattr("busbw.launch.node._MOST_BYTES", 1 << 16)
+    with closing(node()) as one:
+        assert len(one.ask(Say("a" * 30_000), Said, LIMIT_S).text) == 30_000
+        with pytest.raises(NodeLost):
+            one.ask(Say("a" * 100_000), Said, 1.0)

@@ -5,7 +5,7 @@ import json
 import socket
 
 from busbw.check.doctor.networks import LARGER_THAN
-from busbw.check.doctor.patient import Patient, failed, passed, warned
+from busbw.check.doctor.patient import Patient, failed, identity, passed, warned
 from busbw.core.checking import Stage
 from busbw.core.sizes import counted
 from busbw.core.version import __version__
@@ -47,7 +47,7 @@ def install(patient: Patient) -> Stage:
     asked = patient.node("identity")
     for done in patient.on_all(asked, json.dumps({"names": patient.names}).encode()):
         try:
-            patient.identities[done.host] = json.loads(done.out)
+            patient.identities[done.host] = identity(done)
         except ValueError:
             message = f"{done.host}: {asked[0]} does not run busbw: {done.problem or 'no answer'}"
             fix = f"install busbw at the same path on every host, or on a shared file system: ssh {done.host} ls -l {asked[0]}"

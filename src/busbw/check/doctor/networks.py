@@ -80,12 +80,11 @@ def tcp(patient: Patient) -> Stage:
     bad: dict[IPv4Network, dict[str, str]] = {}
     for done in remote.run_each(dict.fromkeys(patient.names, patient.node("connect")), patient.limit_s, _spoken(patient)):
         try:
-            answered = json.loads(done.out)
-        except ValueError:
+            for label, reason in done.answer(dict[str, dict[str, str]])["failed"].items():
+                network, _, other = label.partition(" ")
+                bad.setdefault(IPv4Network(network), {})[f"{done.host} to {other}"] = reason
+        except (ValueError, KeyError):
             return failed("tcp", f"{done.host}: {done.problem or 'no answer'}", done.error.strip()[-300:], fix=f"ssh {done.host} true")
-        for label, reason in answered["failed"].items():
-            network, _, other = label.partition(" ")
-            bad.setdefault(IPv4Network(network), {})[f"{done.host} to {other}"] = reason
     working = [network for network in patient.networks if network not in bad]
     evidence = [f"{pair} on {network}: {reason}" for network, pairs in bad.items() for pair, reason in pairs.items()][:_MOST_PAIRS]
     if not working:

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Interface, IPv4Network
-from typing import Any
+from typing import TypedDict
 
 from busbw.core.checking import Stage
 from busbw.core.finding import Verdict
@@ -15,6 +15,25 @@ from busbw.launch.remote import Done
 NODE = "busbw.check.doctor.node"
 
 
+class Identity(TypedDict):
+    """Who a host says it is: addresses with prefix and MTUs by interface, and the addresses that it takes names for."""
+
+    hostname: str
+    busbw: str
+    addresses: dict[str, str]
+    mtus: dict[str, int]
+    names: dict[str, list[str]]
+
+
+def identity(done: Done) -> Identity:
+    """What a host answered; ValueError if it is no identity."""
+    said = done.answer(Identity)
+    for name, text in said["addresses"].items():
+        IPv4Interface(text)
+        said["mtus"].setdefault(name, 0)
+    return said
+
+
 @dataclass(slots=True)
 class Patient:
     """A launch under examination. `limit_s` is for each stage, `ifname` what the user gives as --ifname."""
@@ -23,7 +42,7 @@ class Patient:
     limit_s: float
     ifname: str = ""
     engine: str = "auto"
-    identities: dict[str, dict[str, Any]] = field(default_factory=dict)
+    identities: dict[str, Identity] = field(default_factory=dict)
     networks: list[IPv4Network] = field(default_factory=list)
 
     @property

@@ -1,0 +1,68 @@
+"""Commands on several hosts at once: what they answer, and that they end. All run on this host, where no agent is needed."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from busbw.launch import remote
+
+HOST = "localhost"
+
+
+def run(script: str, limit_s: float = 10.0) -> remote.Done:
+    (done,) = remote.run([HOST], ["sh", "-c", script], limit_s)
+    return done
+
+
+def within(seconds: float, done: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + seconds
+    while not done() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return done()
+
+
+def test_the_answer_follows_a_greeting():
+    assert run("""echo 'Welcome {you}!'; echo '{"a": 1}'""").answer(dict[str, int]) == {"a": 1}
+
+
+@pytest.mark.parametrize("answer", ["", "garbage", "[1, 2]", '{"a": "b"}', r'{"a\377": 1}'])
+def test_what_is_no_answer_is_a_value_error(answer):
+    with pytest.raises(ValueError):
+        run(f"printf '{answer}'").answer(dict[str, int])
+
+
+def test_the_last_line_of_stderr_is_the_problem():
+    done = run("yes 'a long greeting' | head -n 10000 >&2; echo 'Permission denied' >&2; exit 255")
+    assert done.problem == "exit code 255: Permission denied"
+
+
+def test_a_command_without_an_end_is_killed_with_what_it_started(tmp_path: Path):
+    done = run(f"echo started >&2; sleep 60 & echo $! > {tmp_path}/pid; wait", limit_s=0.5)
+    assert (done.problem, done.error) == ("no answer within the time limit", "started\n")
+    pid = int((tmp_path / "pid").read_text())
+    assert within(5, lambda: not Path(f"/proc/{pid}").exists())
+
+
+@pytest.mark.parametrize("stream", [1, 2])
+def test_an_endless_answer_does_not_fill_the_memory(monkeypatch, stream):
+    monkeypatch.setattr(remote, "_MOST_BYTES", 1 << 20)
+    started = time.monotonic()
+    done = run(f"while :; do echo 0123456789; sleep 0.001; head -c 100000 /dev/zero; done >&{stream}")
+    assert (done.code, done.problem, done.out) == (None, "an answer of more than 1 MiB", b"")
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("name", ["", "-oProxyCommand=true", "h1 h2", "h1;true", "$(true)"])
+def test_what_is_no_host_name_is_not_asked(name):
+    (done,) = remote.run([name], ["true"], 10)
+    assert done.problem == "exit code 127: this is not a host name"
+
+
+def test_no_file_is_left_open():
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - a number
+    for script in ("true", "exit 1", "sleep 60"):
+        run(script, limit_s=0.1)
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208 - a number
