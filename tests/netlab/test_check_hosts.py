@@ -28,7 +28,7 @@ def test_limit_of_one_host_is_the_difference(two_hosts):
     found = json.loads(done.stdout)
     assert [node["host"] for node in found["nodes"]] == [host.name for host in two_hosts.hosts]
     odd = {one["fact"]: one["odd"] for one in found["differences"]}
-    assert odd["limit of open files"]["777"] == [two_hosts.hosts[1].name]
+    assert odd["open file limit"]["777"] == [two_hosts.hosts[1].name]
 
 
 def test_host_that_does_not_answer_is_named_and_the_others_are_checked(two_hosts):
