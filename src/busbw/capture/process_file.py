@@ -69,13 +69,13 @@ class ProcessFile:
     def rank(self) -> int | None:
         """The rank of the process in its job, from its launcher's variables; None if it had none."""
         names = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")  # torchrun may run under any other
-        return next((int(self.facts[name]) for name in names if self.facts.get(name, "").isdigit()), None)
+        return next((int(self.facts[name]) for name in names if self.facts.get(name, "").isdecimal()), None)
 
     @property
     def world(self) -> int:
         """The number of ranks of the job; 0 if no variable says."""
         names = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
-        return next((int(self.facts[name]) for name in names if self.facts.get(name, "").isdigit()), 0)
+        return next((int(self.facts[name]) for name in names if self.facts.get(name, "").isdecimal()), 0)
 
 
 def read(path: Path) -> ProcessFile:

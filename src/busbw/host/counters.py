@@ -101,7 +101,7 @@ def device_counters(text: bytes) -> dict[str, dict[str, int]]:
     for line in text.decode("utf-8", "replace").splitlines():
         name, colon, rest = line.partition(":")
         columns = rest.split()
-        if colon and len(columns) == _DEV_COLUMNS and all(column.isdigit() for column in columns):
+        if colon and len(columns) == _DEV_COLUMNS and all(column.isdecimal() for column in columns):
             found[name.strip()] = {key: int(columns[column]) for key, column in _DEV.items()}
     return found
 
@@ -130,5 +130,5 @@ def snmp(text: bytes) -> dict[str, int]:
         group, *titles = names.split()
         figures = values.split()
         if group in ("Tcp:", "TcpExt:") and figures[:1] == [group] and len(figures) == len(titles) + 1:
-            found.update({title: int(figure) for title, figure in zip(titles, figures[1:], strict=True) if figure.lstrip("-").isdigit()})
+            found.update({title: int(figure) for title, figure in zip(titles, figures[1:], strict=True) if figure.lstrip("-").isdecimal()})
     return found

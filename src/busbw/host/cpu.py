@@ -25,7 +25,7 @@ def count_list(text: str) -> int:
     count = 0
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
-        if not first.isdigit() or not (last or first).isdigit():
+        if not first.isdecimal() or not (last or first).isdecimal():
             return 0
         count += int(last or first) - int(first) + 1
     return count
@@ -36,7 +36,7 @@ def meminfo(source: Source, field: str) -> int:
     for line in (source.read("/proc/meminfo").text or "").splitlines():
         name, _, value = line.partition(":")
         number = value.split()[:1]
-        if name == field and number and number[0].isdigit():
+        if name == field and number and number[0].isdecimal():
             return int(number[0]) * 1024  # the kernel's kB are KiB
     return 0
 
@@ -44,4 +44,4 @@ def meminfo(source: Source, field: str) -> int:
 def numa_node(source: Source, device: str) -> int | None:
     """NUMA node of a device directory; None if it is unknown (the kernel writes -1)."""
     text = source.read(f"{device}/numa_node").text
-    return int(text) if text is not None and text.isdigit() else None
+    return int(text) if text is not None and text.isdecimal() else None

@@ -9,5 +9,5 @@ LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_by
 def usable_bytes(source: Source | None = None) -> int:
     """Bytes; 0 if nothing could be read. `source` is the live machine by default."""
     source = source or Live()
-    limits = [int(text) for path in LIMITS if (text := (source.read(path).text or "")).isdigit()]
+    limits = [int(text) for path in LIMITS if (text := (source.read(path).text or "")).isdecimal()]
     return min((size for size in (meminfo(source, "MemAvailable"), *limits) if size > 0), default=0)

@@ -28,7 +28,7 @@ def allow_open_files() -> None:
 def stat_fields(text: str) -> tuple[str, int] | None:
     """State letter and parent's pid from the text of /proc/PID/stat; its second field, the name, may contain spaces and parentheses."""
     fields = text.rpartition(")")[2].split()
-    return (fields[0], int(fields[1])) if len(fields) > 1 and fields[1].isdigit() else None
+    return (fields[0], int(fields[1])) if len(fields) > 1 and fields[1].isdecimal() else None
 
 
 def state(pid: int) -> str:

@@ -71,6 +71,6 @@ def _answer(question: _Question) -> dict[int, str] | None:
     found: dict[int, str] = dict.fromkeys(question.pids, GONE)
     for line in text.splitlines():
         pid, fields = line.partition(" ")[0], stat_fields(line)
-        if pid.isdigit() and fields and int(pid) in found:
+        if pid.isdecimal() and fields and int(pid) in found:
             found[int(pid)] = fields[0]
     return found

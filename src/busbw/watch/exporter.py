@@ -25,7 +25,7 @@ def address(text: str, token: str) -> tuple[str, int]:
     """Host and port of `127.0.0.1:9400`, `:9400`, `9400` or `[::1]:9400`; UsageError also for access by other hosts without a token."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") or LOOPBACK
-    if not port.isdigit() or not 0 <= int(port) <= 65535:
+    if not port.isdecimal() or not 0 <= int(port) <= 65535:
         raise UsageError(f"--listen {text}: '{port}' is not a port", f"give HOST:PORT, like --listen {LOOPBACK}:{PORT}")
     if not token and not _is_loopback(host):
         raise UsageError(

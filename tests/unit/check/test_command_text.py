@@ -153,3 +153,10 @@ def test_secrets_of_a_line_are_masked():
 def test_options_of_check_are_not_lost_before_a_command(capfd):
     assert guarded(["check", "--hosts", "h1,h2", "job"]) == 2
     assert "--hosts stands before job, which does not read it" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("number", ["\u00b2", "\u0663", "1e3", "-1", "9" * 40, ""])
+def test_any_number_is_understood(number):
+    words = ["mpirun", "-n", number, "-H", f"h1:{number},h2", "-x", f"CUDA_VISIBLE_DEVICES={number}", "./all_reduce_perf", "-b", number]
+    (line,) = report.report(words, "", None).lines
+    assert not [one.message for one in line.findings if "did not understand" in one.message]

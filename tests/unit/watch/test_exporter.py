@@ -117,7 +117,7 @@ def test_other_addresses_need_a_token(text):
     assert address(text, "s3cret")[1] == 9400
 
 
-@pytest.mark.parametrize("text", ["127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:70000"])
+@pytest.mark.parametrize("text", ["127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:70000", "127.0.0.1:\u00b2"])
 def test_malformed_addresses_are_refused(text):
     with pytest.raises(UsageError, match="is not a port"):
         address(text, "")

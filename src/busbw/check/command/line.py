@@ -35,7 +35,7 @@ class Place:
     @property
     def count(self) -> int | None:
         """Its slots: one if no number is given; None for `*`, `auto`, a shell variable and other text."""
-        return (None if unset(self.name) else 1) if not self.slots else int(self.slots) if self.slots.isdigit() else None
+        return (None if unset(self.name) else 1) if not self.slots else int(self.slots) if self.slots.isdecimal() else None
 
     @property
     def wrong(self) -> bool:
@@ -91,7 +91,7 @@ class Line:
     def number(self, *names: str) -> int | None:
         """`value` as a number; None without the option or for other text."""
         value = self.value(*names)
-        return int(value) if value is not None and value.isdigit() else None
+        return int(value) if value is not None and value.isdecimal() else None
 
     def has(self, *names: str) -> bool:
         """Whether an option is given."""

@@ -33,7 +33,7 @@ def look(machine: Machine) -> Iterator[Found]:
 
 def _judge(machine: Machine, setting: Setting) -> Found:
     value = setting.value
-    if value.isdigit():
+    if value.isdecimal():
         word = LEGACY[min(int(value), len(LEGACY) - 1)]
         message = f"{setting.text} is a number of the old list, where it means {word}"
         return warned("", message, setting.evidence("a word"), fix=Setting(VARIABLE, word, setting.file).to(word))

@@ -42,7 +42,7 @@ def _judge(machine: Machine, value: str) -> Found:
         return unknown("", f"{VARIABLE}={value}: {machine.host.gpu_reason or 'the GPUs of this host are unknown'}", here)
     words = [word.strip() for word in value.split(",") if word.strip()]
     evidence = (here, Evidence("NVML", f"{count} GPUs"))
-    absent = [word for word in words if word.lstrip("-").isdigit() and not 0 <= int(word) < count]
+    absent = [word for word in words if word.lstrip("-").isdecimal() and not 0 <= int(word) < count]
     if not words or absent:
         what = f"GPU {absent[0]} does not exist: it and all after it are hidden" if absent else "all GPUs are hidden"
         return warned("", f"{VARIABLE}={value}: {what}", *evidence, fix=ROW.fix)

@@ -54,7 +54,7 @@ def look(machine: Machine) -> Iterator[Found]:
 def _carrier(machine: Machine, netdev: str) -> Count | None:
     path = f"/sys/class/net/{netdev}/carrier_down_count"
     text = machine.text(path) or ""
-    return Count("carrier_down_count", int(text), path, netdev) if text.isdigit() else None
+    return Count("carrier_down_count", int(text), path, netdev) if text.isdecimal() else None
 
 
 CHECK = Check(ROW, look)

@@ -159,7 +159,7 @@ def counts(machine: Machine, port: Port, files: Sequence[str], pattern: str) -> 
     found, reason = [], ""
     for name in files:
         reading = machine.read(f"{port.path}/{name}")
-        if (reading.text or "").isdigit():
+        if (reading.text or "").isdecimal():
             found.append(Count(Path(name).name, int(reading.text or 0), f"{port.path}/{name}"))
         else:
             reason = reading.reason

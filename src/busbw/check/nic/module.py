@@ -67,7 +67,7 @@ def _sensors(machine: Machine, netdev: str) -> Iterator[tuple[Evidence, bool]]:
 
 
 def _degrees(text: str | None) -> float | None:
-    return int(text) / 1000 if text and text.lstrip("-").isdigit() else None
+    return int(text) / 1000 if text and text.lstrip("-").isdecimal() else None
 
 
 CHECK = Check(ROW, look)

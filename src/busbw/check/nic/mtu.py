@@ -33,7 +33,7 @@ def look(machine: Machine) -> Iterator[Found]:
     for port in ports:
         path = f"/sys/class/net/{port.netdev}/mtu"
         reading = machine.read(path)
-        if not (reading.text or "").isdigit():
+        if not (reading.text or "").isdecimal():
             yield unread(port.name, reading, "the MTU")
             continue
         mtu = int(reading.text or 0)

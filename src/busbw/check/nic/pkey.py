@@ -51,7 +51,7 @@ def look(machine: Machine) -> Iterator[Found]:
 
 
 def _keys(machine: Machine, port: Port) -> dict[int, str]:
-    texts = {int(index): machine.text(f"{port.path}/pkeys/{index}") for index in machine.names(f"{port.path}/pkeys") if index.isdigit()}
+    texts = {int(index): machine.text(f"{port.path}/pkeys/{index}") for index in machine.names(f"{port.path}/pkeys") if index.isdecimal()}
     return {index: text for index, text in texts.items() if text and text.startswith("0x") and int(text, 16)}
 
 

@@ -37,7 +37,7 @@ def look(machine: Machine) -> Iterator[Found]:
     elif count_list(nodes.text) == 1:
         yield skipped("the machine has one NUMA node")
     else:
-        lost = [part for part in parts if not (machine.text(f"{part.path}/numa_node") or "").isdigit()]
+        lost = [part for part in parts if not (machine.text(f"{part.path}/numa_node") or "").isdecimal()]
         yield from (_lost(machine, part) for part in lost)
         far = [_far(machine, gpu, nic) for gpu in cards if gpu not in lost and (nic := nearest(gpu, ports, machine)) and nic not in lost]
         apart = [found for found in far if found]

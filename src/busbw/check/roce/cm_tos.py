@@ -50,7 +50,7 @@ def _judge(machine: Machine, setting: Setting) -> Found:
     port, qos = setting.port, setting.qos
     path = rdma_cm_path(port.device, port.number, NAME)
     text = machine.text(path) or ""
-    if not text.isdigit():
+    if not text.isdecimal():
         return unknown(port.name, f"the type of service is '{text}', not a number", Evidence(path, text))
     value = int(text)
     other, where = sent_class(machine, port)

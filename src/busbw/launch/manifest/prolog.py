@@ -14,7 +14,7 @@ def text(steps: Steps) -> str:
         f'    out=$(timeout {steps.limit_s} "$@" 2>&1)',
         f"    [ $? -eq {BAD} ] || return 0",
         '    echo "print busbw: $(echo "$out" | grep -m 1 -E \'^(FAIL|error)\')"',
-        '    logger -t busbw-prolog "$out"',
+        '    logger -t busbw-prolog -- "$out"',
         f"    exit {BAD}",
         "}",
         "",
