@@ -1,5 +1,8 @@
 """`busbw snapshot`: one file with everything that the checks read."""
 
+from pathlib import Path
+from typing import TextIO
+
 import click
 
 from busbw.check.snapshot import snapshot
@@ -23,10 +26,21 @@ def command(output: str, force: bool) -> int:
         return int(Exit.OK)
     try:
         with open(output, "w" if force else "x", encoding="utf-8") as file:  # noqa: PTH123 - Path.write_text has no mode x
-            file.write(text)
+            _write(file, text)
     except FileExistsError as error:
         raise UsageError(f"-o {output}: the file exists", "use --force to replace it") from error
     except OSError as error:
         raise UsageError(f"-o {output}: {error.strerror}", "name a file that can be written") from error
     talk(f"{output}: {len(text.splitlines()) - 1} readings; busbw check --from {output} checks them")
     return int(Exit.OK)
+
+
+def _write(file: TextIO, text: str) -> None:
+    """All of it, or no file: a part would look like the snapshot of another machine."""
+    try:
+        file.write(text)
+        file.flush()
+    except OSError:
+        if Path(file.name).is_file():  # no device
+            Path(file.name).unlink()
+        raise

@@ -127,7 +127,7 @@ def test_what_ras_names_is_no_option_of_ssh(capsys, tmp_path, monkeypatch, name)
     name = name.replace("%s", str(tmp_path / "made"))
     with service(as_json(comm(1, [rank(0, 4, host="h2"), rank(1, 4, host=name)]))) as ras:
         _, out = check(capsys, "--ras", ras)
-    assert f"{name} does not answer: exit code 127: this is not a host name" in out
+    assert f"{name} does not respond: exit code 127: this is not a host name" in out
     assert [line.split()[0] for line in asked.read_text().splitlines()] == ["h2"]
 
 
