@@ -96,49 +96,20 @@ unsafe fn with_avx2(rule: &Rule, slab: &Slab) {
     unsafe { run::<true>(rule, slab) }
 }
 
+type Lanes = [f32; LANES];
+
 /// # Safety
 /// As for `update`; `STREAM` needs AVX2.
 #[inline(always)]
 unsafe fn run<const STREAM: bool>(rule: &Rule, slab: &Slab) {
-    // SAFETY: the caller guarantees `count` elements behind each pointer, which nothing else uses.
-    let (weights, moments, squares) = unsafe {
-        (
-            std::slice::from_raw_parts_mut(slab.weight, slab.count),
-            std::slice::from_raw_parts_mut(slab.moment, slab.count),
-            std::slice::from_raw_parts_mut(slab.square, slab.count),
-        )
-    };
-    for first in (0..slab.count).step_by(LANES) {
-        let count = LANES.min(slab.count - first);
-        let gradients = if slab.wide == 0 {
-            // SAFETY: `count` elements from `first` on are within the slab.
-            let narrowed = unsafe { std::slice::from_raw_parts(slab.gradient.cast::<u16>().add(first), count) };
-            gathered(narrowed, widen)
-        } else {
-            // SAFETY: as above.
-            let wide = unsafe { std::slice::from_raw_parts(slab.gradient.cast::<f32>().add(first), count) };
-            gathered(wide, |value| value)
-        };
-        let (p, m, v) = (&mut weights[first..][..count], &mut moments[first..][..count], &mut squares[first..][..count]);
-        if let (Ok(p), Ok(m), Ok(v)) =
-            (<&mut [f32; LANES]>::try_from(&mut *p), <&mut [f32; LANES]>::try_from(&mut *m), <&mut [f32; LANES]>::try_from(&mut *v))
-        {
-            for lane in 0..LANES {
-                element(rule, gradients[lane], &mut p[lane], &mut m[lane], &mut v[lane]);
-            }
-        } else {
-            for lane in 0..count {
-                element(rule, gradients[lane], &mut p[lane], &mut m[lane], &mut v[lane]);
-            }
-        }
-        if !slab.copy.is_null() {
-            let mut copied = [0; LANES];
-            for (to, from) in copied.iter_mut().zip(&*p) {
-                *to = narrow(*from);
-            }
-            // SAFETY: `count` elements from `first` on are within the slab, and STREAM is as the caller guarantees.
-            unsafe { store::<STREAM>(&copied, slab.copy.add(first), count) };
-        }
+    let whole = slab.count - slab.count % LANES;
+    for first in (0..whole).step_by(LANES) {
+        // SAFETY: LANES elements from `first` on are within the slab; the caller guarantees the rest.
+        unsafe { block::<STREAM>(rule, &slab.part(first, LANES)) };
+    }
+    if whole < slab.count {
+        // SAFETY: as above, with the elements that are left.
+        unsafe { rest(rule, &slab.part(whole, slab.count - whole)) };
     }
     #[cfg(target_arch = "x86_64")]
     if STREAM {
@@ -147,35 +118,93 @@ unsafe fn run<const STREAM: bool>(rule: &Rule, slab: &Slab) {
     }
 }
 
-#[inline(always)]
-fn gathered<T: Copy>(from: &[T], widened: impl Fn(T) -> f32) -> [f32; LANES] {
-    let mut to = [0.0; LANES];
-    for (to, from) in to.iter_mut().zip(from) {
-        *to = widened(*from);
-    }
-    to
-}
-
-#[inline(always)]
-fn element(rule: &Rule, gradient: f32, p: &mut f32, m: &mut f32, v: &mut f32) {
-    let g = gradient * rule.scale;
-    *m += (g - *m) * rule.first;
-    *v = *v * rule.second + (g * g) * (1.0 - rule.second);
-    *p = *p * rule.keep - rule.rate * (*m / (v.sqrt() * rule.root + rule.epsilon));
-}
-
-/// Write `count` of the weights. Whole aligned blocks bypass the cache, which would read the memory first.
+/// Update LANES elements.
 ///
 /// # Safety
-/// `to` is valid for writing `count` elements; `STREAM` needs AVX2.
+/// As for `update`, with `count` = LANES; `STREAM` needs AVX2.
 #[inline(always)]
-unsafe fn store<const STREAM: bool>(from: &[u16; LANES], to: *mut u16, count: usize) {
+unsafe fn block<const STREAM: bool>(rule: &Rule, slab: &Slab) {
+    // SAFETY: the caller guarantees LANES elements behind each pointer.
+    unsafe {
+        let gradient = if slab.wide == 0 {
+            slab.gradient.cast::<[u16; LANES]>().read().map(widen)
+        } else {
+            slab.gradient.cast::<Lanes>().read_unaligned()
+        };
+        let (weights, moments, squares) = (slab.weight.cast::<Lanes>(), slab.moment.cast::<Lanes>(), slab.square.cast::<Lanes>());
+        let (mut p, mut m, mut v) = (weights.read(), moments.read(), squares.read());
+        elements(rule, &gradient, &mut p, &mut m, &mut v);
+        weights.write(p);
+        moments.write(m);
+        squares.write(v);
+        if !slab.copy.is_null() {
+            let mut narrowed = [0; LANES];
+            for lane in 0..LANES {
+                narrowed[lane] = narrow(p[lane]); // not `map`, which is a call that leaves AVX2
+            }
+            store::<STREAM>(&narrowed, slab.copy);
+        }
+    }
+}
+
+/// Update fewer than LANES elements: the same arithmetic on a copy of them.
+///
+/// # Safety
+/// As for `update`, with `count` < LANES.
+unsafe fn rest(rule: &Rule, slab: &Slab) {
+    let (mut gradient, mut narrowed, mut copy) = ([0.0; LANES], [0; LANES], [0; LANES]);
+    let (mut weight, mut moment, mut square) = ([0.0; LANES], [0.0; LANES], [0.0; LANES]);
+    // SAFETY: `count` elements fit into each array, and the caller guarantees as many behind each pointer.
+    unsafe {
+        if slab.wide == 0 {
+            std::ptr::copy_nonoverlapping(slab.gradient.cast(), narrowed.as_mut_ptr(), slab.count);
+        } else {
+            std::ptr::copy_nonoverlapping(slab.gradient.cast(), gradient.as_mut_ptr(), slab.count);
+        }
+        std::ptr::copy_nonoverlapping(slab.weight, weight.as_mut_ptr(), slab.count);
+        std::ptr::copy_nonoverlapping(slab.moment, moment.as_mut_ptr(), slab.count);
+        std::ptr::copy_nonoverlapping(slab.square, square.as_mut_ptr(), slab.count);
+        let whole = Slab {
+            count: LANES,
+            gradient: if slab.wide == 0 { narrowed.as_ptr().cast() } else { gradient.as_ptr().cast() },
+            weight: weight.as_mut_ptr(),
+            moment: moment.as_mut_ptr(),
+            square: square.as_mut_ptr(),
+            copy: copy.as_mut_ptr(),
+            wide: slab.wide,
+        };
+        block::<false>(rule, &whole);
+        std::ptr::copy_nonoverlapping(weight.as_ptr(), slab.weight, slab.count);
+        std::ptr::copy_nonoverlapping(moment.as_ptr(), slab.moment, slab.count);
+        std::ptr::copy_nonoverlapping(square.as_ptr(), slab.square, slab.count);
+        if !slab.copy.is_null() {
+            std::ptr::copy_nonoverlapping(copy.as_ptr(), slab.copy, slab.count);
+        }
+    }
+}
+
+#[inline(always)]
+fn elements(rule: &Rule, gradient: &Lanes, p: &mut Lanes, m: &mut Lanes, v: &mut Lanes) {
+    for lane in 0..LANES {
+        let g = gradient[lane] * rule.scale;
+        m[lane] += (g - m[lane]) * rule.first;
+        v[lane] = v[lane] * rule.second + (g * g) * (1.0 - rule.second);
+        p[lane] = p[lane] * rule.keep - rule.rate * (m[lane] / (v[lane].sqrt() * rule.root + rule.epsilon));
+    }
+}
+
+/// Write LANES weights. If they are aligned they bypass the cache, which would read the memory first.
+///
+/// # Safety
+/// `to` is valid for writing LANES elements; `STREAM` needs AVX2.
+#[inline(always)]
+unsafe fn store<const STREAM: bool>(from: &[u16; LANES], to: *mut u16) {
     #[cfg(target_arch = "x86_64")]
-    if STREAM && count == LANES && to.addr() % 32 == 0 {
+    if STREAM && to.addr() % 32 == 0 {
         use std::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_stream_si256};
         // SAFETY: both are 32 bytes, `to` is aligned to 32, and the caller guarantees AVX2.
         return unsafe { _mm256_stream_si256(to.cast::<__m256i>(), _mm256_loadu_si256(from.as_ptr().cast())) };
     }
-    // SAFETY: `count` is at most LANES, and the caller guarantees `to`.
-    unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, count) };
+    // SAFETY: the caller guarantees LANES elements, aligned as u16 is.
+    unsafe { to.cast::<[u16; LANES]>().write(*from) };
 }
