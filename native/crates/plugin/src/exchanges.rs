@@ -1,50 +1,13 @@
 //! What busbw.accel calls: exchanges between the host memory of ranks. Error messages are written to the caller's buffer.
 
-use std::ffi::c_char;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::error_text::ErrorText;
 use exchange::{Exchange, Job, Numbers, Part};
 use transport::{Handle, Level, Transport, lock};
-
-/// The buffer for an error message, and its size including the final zero byte.
-#[repr(C)]
-pub struct ErrorText {
-    at: *mut c_char,
-    room: usize,
-}
-
-impl ErrorText {
-    /// # Safety
-    /// `at` is valid for writing `room` bytes.
-    unsafe fn write(&self, message: &str) {
-        let Some(most) = self.room.checked_sub(1) else { return };
-        let length = message.len().min(most);
-        // SAFETY: `length` bytes and a zero byte are at most `room`, for which the caller guarantees `at`.
-        unsafe {
-            ptr::copy_nonoverlapping(message.as_ptr(), self.at.cast(), length);
-            *self.at.add(length) = 0;
-        }
-    }
-
-    /// The result, or None with its error message written. A panic is an error, too.
-    ///
-    /// # Safety
-    /// As for `write`.
-    unsafe fn or_write<T>(&self, work: impl FnOnce() -> Result<T, String>) -> Option<T> {
-        let message = match catch_unwind(AssertUnwindSafe(work)) {
-            Ok(Ok(made)) => return Some(made),
-            Ok(Err(message)) => message,
-            Err(_) => "busbw's library panicked: a bug".to_owned(),
-        };
-        // SAFETY: the caller guarantees what `write` requires.
-        unsafe { self.write(&message) };
-        None
-    }
-}
 
 /// Shared by all exchanges of this process. Never dropped, because closed connections may still have data to deliver.
 static TRANSPORT: Mutex<Option<Arc<Transport>>> = Mutex::new(None);

@@ -4,6 +4,7 @@
 //! BUSBW_TUNER_TABLE is set, the profiler only if BUSBW_CAPTURE is set.
 
 mod entry;
+mod error_text;
 mod exchanges;
 mod logger;
 mod net;
@@ -21,3 +22,4 @@ mod tests;
 mod traffic;
 mod tuner;
 mod tuner_table;
+mod updates;

@@ -1,0 +1,48 @@
+//! What busbw.accel calls to update weights in host memory: AdamW on several threads.
+
+use std::ptr;
+
+use adam::{Pool, Rule, Slab};
+
+use crate::error_text::ErrorText;
+
+/// Start this many threads, the caller's included. NULL with a message if that fails.
+///
+/// # Safety
+/// `error` describes a writable buffer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn busbw_adam_open(threads: u32, error: ErrorText) -> *mut Pool {
+    let open = || {
+        let pool = Pool::new(threads as usize).map_err(|error| format!("{threads} threads cannot be started: {error}"))?;
+        Ok(Box::into_raw(Box::new(pool)))
+    };
+    // SAFETY: the caller guarantees the buffer that `error` describes.
+    unsafe { error.or_write(open) }.unwrap_or(ptr::null_mut())
+}
+
+/// Update all elements of a slab and return when that is done: 0, or 1 with a message.
+///
+/// # Safety
+/// `pool` came from `open` and is not closed, the slab is as `adam::update` requires, and `error` describes a writable buffer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn busbw_adam_update(pool: *const Pool, rule: *const Rule, slab: *const Slab, error: ErrorText) -> i32 {
+    // SAFETY: `open` made it with Box::into_raw, and the caller guarantees rule and slab.
+    let (pool, rule, slab) = unsafe { (&*pool, &*rule, &*slab) };
+    let update = || {
+        // SAFETY: the caller guarantees what `update` requires.
+        unsafe { pool.update(rule, slab) };
+        Ok(())
+    };
+    // SAFETY: the caller guarantees the buffer that `error` describes.
+    i32::from(unsafe { error.or_write(update) }.is_none())
+}
+
+/// End the threads.
+///
+/// # Safety
+/// `pool` came from `open` and is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn busbw_adam_close(pool: *mut Pool) {
+    // SAFETY: `open` made it with Box::into_raw, and the caller guarantees that this is its last use.
+    drop(unsafe { Box::from_raw(pool) });
+}

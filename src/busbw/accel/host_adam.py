@@ -1,0 +1,157 @@
+"""AdamW over fp32 states in host memory, in busbw-native or, without it, in torch."""
+
+import ctypes
+import math
+import os
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+
+from busbw.core import native
+from busbw.core.errors import BusbwError, NoMeasurement, UsageError
+
+MOST_THREADS = 16  # more rarely add memory bandwidth, and other ranks of the host need cores
+_TEXT_BYTES = 500
+_Pointer = ctypes.c_void_p
+
+
+class _Text(ctypes.Structure):
+    _fields_ = (("at", ctypes.c_char_p), ("room", ctypes.c_size_t))
+
+
+class _Rule(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_float) for name in ("scale", "keep", "first", "second", "rate", "root", "epsilon"))
+
+
+class _Slab(ctypes.Structure):
+    _fields_ = (
+        ("count", ctypes.c_size_t),
+        *((name, _Pointer) for name in ("gradient", "weight", "moment", "square", "copy")),
+        ("wide", ctypes.c_uint8),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The numbers of one step. `step` counts from 1; `scale` multiplies the gradients first."""
+
+    step: int
+    lr: float
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.01
+    scale: float = 1.0
+
+    def native(self) -> _Rule:
+        """In the form of busbw-native: see native/crates/adam."""
+        first, second = self.betas
+        rate, root = self.lr / (1 - first**self.step), 1 / math.sqrt(1 - second**self.step)
+        return _Rule(self.scale, 1 - self.lr * self.weight_decay, 1 - first, second, rate, root, self.eps)
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """Weights and both moments of some elements: fp32, one-dimensional, contiguous, in host memory."""
+
+    weight: torch.Tensor
+    moment: torch.Tensor
+    square: torch.Tensor
+
+
+@cache
+def _library() -> ctypes.CDLL | None:
+    """busbw-native; None where it is not installed."""
+    try:
+        path = native.find()
+    except NoMeasurement:
+        if os.environ.get(native.OWN_VARIABLE):
+            raise  # the path that it names is wrong
+        return None
+    try:
+        library = ctypes.CDLL(str(path))
+        library.busbw_adam_open.restype = _Pointer
+        library.busbw_adam_open.argtypes = (ctypes.c_uint32, _Text)
+        library.busbw_adam_update.argtypes = (_Pointer, _Pointer, _Pointer, _Text)
+        library.busbw_adam_close.argtypes = (_Pointer,)
+    except (OSError, AttributeError) as error:
+        raise NoMeasurement(f"{path} does not support updates: {error}", native.INSTALL) from error
+    return library
+
+
+class HostAdam:
+    """Updates states in place. The result has the same bits for any number of threads.
+
+    Without busbw-native torch's fused AdamW does it, which needs a conversion of each gradient and takes torch's own threads. Its results
+    differ from those of busbw-native by rounding.
+    """
+
+    def __init__(self, threads: int = 0) -> None:
+        """`threads`: 0 takes the cores of this process, at most MOST_THREADS. NoMeasurement if they cannot be started."""
+        self.threads = threads or min(len(os.sched_getaffinity(0)), MOST_THREADS)
+        self._text = ctypes.create_string_buffer(_TEXT_BYTES)
+        library = _library()
+        self._pool: int | None = None
+        if library is not None:
+            self._pool = library.busbw_adam_open(self.threads, self._room())
+            if self._pool is None:
+                raise NoMeasurement(self._message(), "ulimit -u shows the limit of processes and threads")
+
+    @property
+    def native(self) -> bool:
+        """Whether busbw-native does the updates."""
+        return self._pool is not None
+
+    def update(self, rule: Rule, gradient: torch.Tensor, states: States, copy: torch.Tensor | None = None) -> None:
+        """Update the states by the gradient (bf16 or fp32, as long as they are); `copy` gets the weights in bf16.
+
+        Raises:
+            UsageError: a tensor has another type, length or place, or is not contiguous.
+        """
+        _check(gradient, states, copy)
+        if self._pool is None:
+            _by_torch(rule, gradient, states, copy)
+            return
+        slab = _Slab(
+            gradient.numel(), gradient.data_ptr(), states.weight.data_ptr(), states.moment.data_ptr(), states.square.data_ptr(),
+            None if copy is None else copy.data_ptr(), gradient.dtype == torch.float32,
+        )  # fmt: skip
+        library = _library()
+        assert library is not None
+        if library.busbw_adam_update(self._pool, ctypes.byref(rule.native()), ctypes.byref(slab), self._room()):
+            raise BusbwError(self._message(), "report it with the command")
+
+    def close(self) -> None:
+        """End the threads."""
+        library, pool, self._pool = _library(), self._pool, None
+        if library is not None and pool is not None:
+            library.busbw_adam_close(pool)
+
+    def _room(self) -> _Text:
+        return _Text(ctypes.cast(self._text, ctypes.c_char_p), _TEXT_BYTES)
+
+    def _message(self) -> str:
+        return self._text.value.decode("utf-8", "replace")
+
+
+def _check(gradient: torch.Tensor, states: States, copy: torch.Tensor | None) -> None:
+    wanted = {"gradient": (gradient, (torch.bfloat16, torch.float32)), "copy": (copy, (torch.bfloat16,))}
+    wanted |= {name: (getattr(states, name), (torch.float32,)) for name in ("weight", "moment", "square")}
+    for name, (tensor, types) in wanted.items():
+        if tensor is None:
+            continue
+        if tensor.dtype not in types or tensor.device.type != "cpu" or not tensor.is_contiguous() or tensor.numel() != gradient.numel():
+            seen = f"{tensor.dtype} of {tensor.numel()} elements on {tensor.device}{'' if tensor.is_contiguous() else ', not contiguous'}"
+            kinds = " or ".join(str(one) for one in types)
+            raise UsageError(f"{name} is {seen}", f"{kinds} of {gradient.numel()} elements, contiguous, in host memory")
+
+
+def _by_torch(rule: Rule, gradient: torch.Tensor, states: States, copy: torch.Tensor | None) -> None:
+    wide = gradient.float() * rule.scale
+    step = torch.tensor(float(rule.step))
+    torch._fused_adamw_(
+        [states.weight], [wide], [states.moment], [states.square], [], [step], lr=rule.lr, beta1=rule.betas[0], beta2=rule.betas[1],
+        weight_decay=rule.weight_decay, eps=rule.eps, amsgrad=False, maximize=False,
+    )  # fmt: skip
+    if copy is not None:
+        copy.copy_(states.weight)

@@ -1,0 +1,98 @@
+"""AdamW in host memory: busbw-native and torch's own update, compared with torch.optim.AdamW."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from busbw.accel import host_adam  # noqa: E402
+from busbw.accel.host_adam import HostAdam, Rule, States  # noqa: E402
+from busbw.core.errors import UsageError  # noqa: E402
+
+pytestmark = pytest.mark.torch
+COUNT = 100_003
+
+
+@pytest.fixture(params=["native", "torch"])
+def library(request, monkeypatch):
+    """Which library does the updates."""
+    host_adam._library.cache_clear()
+    if request.param == "native":
+        monkeypatch.setenv("BUSBW_PLUGIN", str(request.getfixturevalue("plugin_library")))
+    else:
+        monkeypatch.setattr(host_adam, "_library", lambda: None)
+    yield request.param
+    if request.param == "native":
+        host_adam._library.cache_clear()
+
+
+def made(count=COUNT, seed=1):
+    torch.manual_seed(seed)
+    return States(torch.randn(count), torch.zeros(count), torch.zeros(count))
+
+
+def gradients(step, count=COUNT, dtype=torch.bfloat16):
+    return torch.randn(count, generator=torch.Generator().manual_seed(step)).mul_(1e-2).to(dtype)
+
+
+def test_1000_steps_equal_torch_adamw_to_1e_6(library):
+    count, steps = 3001, 1000
+    states, adam = made(count), HostAdam(2)
+    assert adam.native == (library == "native")
+    plain = torch.nn.Parameter(states.weight.clone())
+    optimizer = torch.optim.AdamW([plain], lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
+    for step in range(1, steps + 1):
+        gradient = gradients(step, count)
+        plain.grad = gradient.float()
+        optimizer.step()
+        adam.update(Rule(step, 1e-3, (0.9, 0.95), weight_decay=0.1), gradient, states)
+    difference = (states.weight - plain.detach()).norm() / plain.detach().norm()
+    assert difference < 1e-6
+    adam.close()
+
+
+def test_weights_in_bf16_are_the_rounded_ones(library):
+    states, adam, copy = made(), HostAdam(3), torch.empty(COUNT, dtype=torch.bfloat16)
+    adam.update(Rule(1, 1e-3), gradients(1), states, copy)
+    assert torch.equal(copy, states.weight.bfloat16())
+    adam.close()
+
+
+def test_scale_multiplies_the_gradients(library):
+    first, second, adam = made(), made(), HostAdam(2)
+    adam.update(Rule(1, 1e-3, scale=0.25), gradients(1), first)
+    adam.update(Rule(1, 1e-3), gradients(1).mul(0.25), second)
+    assert torch.equal(first.weight, second.weight) and torch.equal(first.square, second.square)
+    adam.close()
+
+
+def test_number_of_threads_changes_no_bit(plugin_library, monkeypatch):
+    monkeypatch.setenv("BUSBW_PLUGIN", str(plugin_library))
+    host_adam._library.cache_clear()
+    results = []
+    for threads in (1, 2, 5, 16):
+        states, adam = made(), HostAdam(threads)
+        for step in range(1, 4):
+            adam.update(Rule(step, 1e-3), gradients(step, dtype=torch.float32), states)
+        adam.close()
+        results.append(states)
+    assert all(torch.equal(one.weight, results[0].weight) and torch.equal(one.square, results[0].square) for one in results)
+    host_adam._library.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda states: (gradients(1).half(), states), "gradient is torch.float16 of 100003 elements on cpu"),
+        (lambda states: (gradients(1), States(states.weight.double(), states.moment, states.square)), "weight is torch.float64"),
+        (lambda states: (gradients(1), States(states.weight, states.moment[:5], states.square)), "moment is torch.float32 of 5 elements"),
+        (lambda states: (gradients(1, 2 * COUNT)[::2], states), "gradient is .* not contiguous"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_refused(library, change, message):
+    adam, states = HostAdam(1), made()
+    before = states.weight.clone()
+    gradient, states = change(states)
+    with pytest.raises(UsageError, match=message):
+        adam.update(Rule(1, 1e-3), gradient, states)
+    assert torch.equal(states.weight.float(), before)
+    adam.close()
