@@ -48,6 +48,7 @@ void touch(int threads, size_t n, char *to) {
 
 
 def compiled() -> ctypes.CDLL:
+    """The loops in C."""
     folder = Path(tempfile.mkdtemp())
     (folder / "stream.c").write_text(SOURCE)
     subprocess.run(["gcc", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-o", folder / "s.so", folder / "stream.c"], check=True)
@@ -77,6 +78,7 @@ def rate(bytes_: int, *copies: tuple[torch.Tensor, torch.Tensor]) -> list[float]
 
 
 def copies(result: dict) -> None:
+    """Copies between host and GPU, by size."""
     device = [torch.empty(SIZES[-1], dtype=torch.uint8, device="cuda") for _ in range(2)]
     pinned = [torch.empty(SIZES[-1], dtype=torch.uint8, pin_memory=True).fill_(i) for i in range(2)]
     pageable = [torch.empty(SIZES[-1], dtype=torch.uint8).fill_(i) for i in range(2)]
@@ -107,6 +109,7 @@ def copies(result: dict) -> None:
 
 
 def host(result: dict, library: ctypes.CDLL) -> None:
+    """Updates and copies in host memory, by number of cores."""
     elements = BYTES_OF_HOST // 4
     views = [torch.zeros(elements, dtype=kind) for kind in (torch.bfloat16, torch.float32, torch.float32, torch.float32, torch.bfloat16)]
     pointers = [ctypes.c_void_p(view.data_ptr()) for view in views]
@@ -121,6 +124,7 @@ def host(result: dict, library: ctypes.CDLL) -> None:
 
 
 def pinning(result: dict, library: ctypes.CDLL) -> None:
+    """Allocation, first touch and registration of pinned memory."""
     runtime = torch.cuda.cudart()
     for size in (GIB, 4 * GIB, 16 * GIB):
         start = time.perf_counter()
@@ -143,8 +147,8 @@ def pinning(result: dict, library: ctypes.CDLL) -> None:
 
 
 def main() -> None:
-    with open("/proc/meminfo") as file:  # noqa: PTH123
-        memory = file.readline().split()[1]
+    """All measurements; the file that is named gets them as JSON."""
+    memory = Path("/proc/meminfo").read_text(encoding="ascii").split()[1]
     result = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "cores": len(os.sched_getaffinity(0)), "memory KiB": memory}
     result |= {"copies": {}, "host": {}, "pinning": {}}
     print(result["gpu"], result["cores"], "cores", int(memory) // 2**20, "GiB", "GB/s:")

@@ -8,12 +8,7 @@ from busbw.core import native
 from busbw.core.errors import NoMeasurement
 
 HANDLE_BYTES = 128
-_TEXT_BYTES = 500  # bytes for an error message
 _Pointer, _Size, _Number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint32
-
-
-class _Text(ctypes.Structure):
-    _fields_ = (("at", ctypes.c_char_p), ("room", ctypes.c_size_t))
 
 
 class Part(ctypes.Structure):
@@ -29,11 +24,11 @@ class Numbers(ctypes.Structure):
 
 
 _FUNCTIONS = {
-    "open": (_Pointer, (_Number, _Pointer, _Text)),
-    "join": (ctypes.c_int, (_Pointer, _Pointer, ctypes.c_double, ctypes.c_double, _Text)),
+    "open": (_Pointer, (_Number, _Pointer, native.Room)),
+    "join": (ctypes.c_int, (_Pointer, _Pointer, ctypes.c_double, ctypes.c_double, native.Room)),
     "post": (None, (_Pointer, _Pointer, _Size, _Number, Numbers, _Number)),
-    "wait": (ctypes.c_int, (_Pointer, _Pointer, _Number, _Text)),
-    "error": (ctypes.c_int, (_Pointer, _Text)),
+    "wait": (ctypes.c_int, (_Pointer, _Pointer, _Number, native.Room)),
+    "error": (ctypes.c_int, (_Pointer, native.Room)),
     "close": (None, (_Pointer,)),
 }
 
@@ -60,11 +55,11 @@ class ExchangeSession:
         Raises:
             BusbwError, RuntimeError: there is no library or no network interface.
         """
-        self._text = ctypes.create_string_buffer(_TEXT_BYTES)
+        self._text = native.ErrorText()
         handles = ctypes.create_string_buffer(HANDLE_BYTES * peers)
-        self._exchange: int | None = _library().busbw_exchange_open(peers, handles, self._room())
+        self._exchange: int | None = _library().busbw_exchange_open(peers, handles, self._text.room())
         if self._exchange is None:
-            raise RuntimeError(self._message())
+            raise RuntimeError(self._text.message())
         self.handles = [handles.raw[HANDLE_BYTES * at : HANDLE_BYTES * (at + 1)] for at in range(peers)]
 
     def join(self, handles: Sequence[bytes], join_s: float, patience_s: float) -> None:
@@ -73,8 +68,8 @@ class ExchangeSession:
         Raises:
             RuntimeError: a peer is unreachable or has not connected.
         """
-        if _library().busbw_exchange_join(self._open(), b"".join(handles), join_s, patience_s, self._room()):
-            raise RuntimeError(self._message())
+        if _library().busbw_exchange_join(self._open(), b"".join(handles), join_s, patience_s, self._text.room()):
+            raise RuntimeError(self._text.message())
 
     def post(self, parts: Sequence[tuple[int, int]], nbytes: int, chunk: int, numbers: Numbers, base: int) -> int:
         """Start an exchange of `nbytes` with each peer at these addresses. Returns its number of chunks.
@@ -92,13 +87,13 @@ class ExchangeSession:
         Raises:
             RuntimeError: an exchange has failed.
         """
-        if _library().busbw_exchange_wait(self._open(), done, until, self._room()):
-            raise RuntimeError(self._message())
+        if _library().busbw_exchange_wait(self._open(), done, until, self._text.room()):
+            raise RuntimeError(self._text.message())
 
     def check(self) -> None:
         """Raise RuntimeError if an exchange has failed."""
-        if _library().busbw_exchange_error(self._open(), self._room()):
-            raise RuntimeError(self._message())
+        if _library().busbw_exchange_error(self._open(), self._text.room()):
+            raise RuntimeError(self._text.message())
 
     def close(self) -> None:
         """Close the connections. Running exchanges fail."""
@@ -110,9 +105,3 @@ class ExchangeSession:
         if self._exchange is None:
             raise RuntimeError("an exchange was started after close()")
         return self._exchange
-
-    def _room(self) -> _Text:
-        return _Text(ctypes.cast(self._text, ctypes.c_char_p), _TEXT_BYTES)
-
-    def _message(self) -> str:
-        return self._text.value.decode(errors="replace")

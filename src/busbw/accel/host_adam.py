@@ -12,12 +12,7 @@ from busbw.core import native
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 
 MOST_THREADS = 16  # more rarely add memory bandwidth, and other ranks of the host need cores
-_TEXT_BYTES = 500
 _Pointer = ctypes.c_void_p
-
-
-class _Text(ctypes.Structure):
-    _fields_ = (("at", ctypes.c_char_p), ("room", ctypes.c_size_t))
 
 
 class _Rule(ctypes.Structure):
@@ -71,8 +66,8 @@ def _library() -> ctypes.CDLL | None:
     try:
         library = ctypes.CDLL(str(path))
         library.busbw_adam_open.restype = _Pointer
-        library.busbw_adam_open.argtypes = (ctypes.c_uint32, _Text)
-        library.busbw_adam_update.argtypes = (_Pointer, _Pointer, _Pointer, _Text)
+        library.busbw_adam_open.argtypes = (ctypes.c_uint32, native.Room)
+        library.busbw_adam_update.argtypes = (_Pointer, _Pointer, _Pointer, native.Room)
         library.busbw_adam_close.argtypes = (_Pointer,)
     except (OSError, AttributeError) as error:
         raise NoMeasurement(f"{path} does not support updates: {error}", native.INSTALL) from error
@@ -89,13 +84,13 @@ class HostAdam:
     def __init__(self, threads: int = 0) -> None:
         """`threads`: 0 takes the cores of this process, at most MOST_THREADS. NoMeasurement if they cannot be started."""
         self.threads = threads or min(len(os.sched_getaffinity(0)), MOST_THREADS)
-        self._text = ctypes.create_string_buffer(_TEXT_BYTES)
+        self._text = native.ErrorText()
         library = _library()
         self._pool: int | None = None
         if library is not None:
-            self._pool = library.busbw_adam_open(self.threads, self._room())
+            self._pool = library.busbw_adam_open(self.threads, self._text.room())
             if self._pool is None:
-                raise NoMeasurement(self._message(), "ulimit -u shows the limit of processes and threads")
+                raise NoMeasurement(self._text.message(), "ulimit -u shows the limit of processes and threads")
 
     @property
     def native(self) -> bool:
@@ -118,20 +113,14 @@ class HostAdam:
         )  # fmt: skip
         library = _library()
         assert library is not None
-        if library.busbw_adam_update(self._pool, ctypes.byref(rule.native()), ctypes.byref(slab), self._room()):
-            raise BusbwError(self._message(), "report it with the command")
+        if library.busbw_adam_update(self._pool, ctypes.byref(rule.native()), ctypes.byref(slab), self._text.room()):
+            raise BusbwError(self._text.message(), "report it with the command")
 
     def close(self) -> None:
         """End the threads."""
         library, pool, self._pool = _library(), self._pool, None
         if library is not None and pool is not None:
             library.busbw_adam_close(pool)
-
-    def _room(self) -> _Text:
-        return _Text(ctypes.cast(self._text, ctypes.c_char_p), _TEXT_BYTES)
-
-    def _message(self) -> str:
-        return self._text.value.decode("utf-8", "replace")
 
 
 def _check(gradient: torch.Tensor, states: States, copy: torch.Tensor | None) -> None:

@@ -1,5 +1,6 @@
-"""Finds the shared library of busbw-native: NCCL's plugin, and the transport of busbw.accel."""
+"""Finds the shared library of busbw-native: NCCL's plugin, and what busbw.accel calls."""
 
+import ctypes
 import os
 import sys
 from importlib.util import find_spec
@@ -33,3 +34,26 @@ def _installed() -> Path:
     if not path.is_file():
         raise NoMeasurement(f"busbw-native in {folders[0]} has no {LIBRARY}", INSTALL.replace("install", "install --force-reinstall"))
     return path
+
+
+class Room(ctypes.Structure):
+    """Where a function of the library writes its error message: address and bytes."""
+
+    _fields_ = (("at", ctypes.c_char_p), ("bytes", ctypes.c_size_t))
+
+
+class ErrorText:
+    """A buffer for the error messages of the library."""
+
+    BYTES = 500
+
+    def __init__(self) -> None:
+        self._text = ctypes.create_string_buffer(self.BYTES)
+
+    def room(self) -> Room:
+        """The argument of a call."""
+        return Room(ctypes.cast(self._text, ctypes.c_char_p), self.BYTES)
+
+    def message(self) -> str:
+        """What the last failed call wrote."""
+        return self._text.value.decode("utf-8", "replace")
