@@ -152,14 +152,14 @@ unsafe fn block<const STREAM: bool>(rule: &Rule, slab: &Slab) {
 /// # Safety
 /// As for `update`, with `count` < LANES.
 unsafe fn rest(rule: &Rule, slab: &Slab) {
-    let (mut gradient, mut narrowed, mut copy) = ([0.0; LANES], [0; LANES], [0; LANES]);
-    let (mut weight, mut moment, mut square) = ([0.0; LANES], [0.0; LANES], [0.0; LANES]);
+    let (mut gradient, mut narrowed, mut copy) = ([0_f32; LANES], [0_u16; LANES], [0_u16; LANES]);
+    let (mut weight, mut moment, mut square) = ([0_f32; LANES], [0_f32; LANES], [0_f32; LANES]);
     // SAFETY: `count` elements fit into each array, and the caller guarantees as many behind each pointer.
     unsafe {
         if slab.wide == 0 {
-            std::ptr::copy_nonoverlapping(slab.gradient.cast(), narrowed.as_mut_ptr(), slab.count);
+            std::ptr::copy_nonoverlapping(slab.gradient.cast::<u16>(), narrowed.as_mut_ptr(), slab.count);
         } else {
-            std::ptr::copy_nonoverlapping(slab.gradient.cast(), gradient.as_mut_ptr(), slab.count);
+            std::ptr::copy_nonoverlapping(slab.gradient.cast::<f32>(), gradient.as_mut_ptr(), slab.count);
         }
         std::ptr::copy_nonoverlapping(slab.weight, weight.as_mut_ptr(), slab.count);
         std::ptr::copy_nonoverlapping(slab.moment, moment.as_mut_ptr(), slab.count);
