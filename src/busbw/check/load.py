@@ -8,6 +8,7 @@ import msgspec
 
 from busbw.check.base import skipped, unknown
 from busbw.check.machine import Machine
+from busbw.check.parts import WITH_CPU
 from busbw.core.checking import Found
 from busbw.host.gpu_samples import Sample
 from busbw.host.source import Live, Reading, Unavailable
@@ -82,8 +83,8 @@ def _run(seconds: float) -> Load:
         return Load(reason=f"the copies ended with exit code {done.returncode}{f': {last[-1]}' if last else ''}")
 
 
-def loaded(machine: Machine, judge: Callable[[Machine, GpuLoad], Iterator[Found]]) -> Iterator[Found]:
-    """The findings on each GPU; skip without a load, unknown if it failed."""
+def loaded(machine: Machine, judge: Callable[[GpuLoad], Iterator[Found]], *, over_pcie: bool) -> Iterator[Found]:
+    """The findings on each GPU; skip without a load, or `over_pcie` for a GPU with another link to its CPU; unknown if the load failed."""
     reading = machine.call(CALL, _not_asked)
     load = None if reading.data is None else msgspec.json.decode(reading.data, type=Load)
     if load is None:
@@ -93,7 +94,10 @@ def loaded(machine: Machine, judge: Callable[[Machine, GpuLoad], Iterator[Found]
             "", f"no GPU could be put under load: {load.reason or 'there is none'}", fix="nvidia-smi; pip install 'busbw[cuda13]'"
         )
     for gpu in load.gpus if load else ():
-        yield from judge(machine, gpu)
+        if over_pcie and gpu.name.startswith(WITH_CPU):
+            yield skipped(f"{gpu.name} is connected to its CPU by NVLink-C2C, not by PCIe", gpu.label)
+        else:
+            yield from judge(gpu)
 
 
 def _not_asked() -> str:

@@ -31,8 +31,15 @@ from busbw.views import launch_doctor, rdma_qos_check
 FORMATS = ("table", "json", "rdma_qos_check")
 
 
+def _known(_context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names or ids of checks; UsageError for any other."""
+    for name in names:
+        find_row(name)
+    return names
+
+
 @click.group("check", invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--only", multiple=True, metavar="CHECK", help="only this check, by name or id; may be repeated")
+@click.option("--only", multiple=True, metavar="CHECK", callback=_known, help="only this check, by name or id; may be repeated")
 @click.option("--layer", multiple=True, type=click.Choice([layer.value for layer in Layer], case_sensitive=False), help="only this layer")
 @click.option(
     "--from",

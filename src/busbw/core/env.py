@@ -79,7 +79,8 @@ _CARRIED = re.compile(
 _OWN = "BUSBW_JOB"  # marks the processes of one run
 _SECRET = re.compile(r"(TOKEN|SECRET|PSK|PASSW|PASSPHRASE|CREDENTIAL|PRIVATE|API[_-]?KEY|ACCESS[_-]?KEY|AUTH|COOKIE)", re.IGNORECASE)
 _LOGIN = re.compile(r"://[^/\s]*:[^/@\s]*@")  # a user and password in a URL
-_ASSIGNED = re.compile(rf"(\b\w*{_SECRET.pattern}\w*\s*[=:]\s*)\S+", re.IGNORECASE)
+_ASSIGNED = re.compile(rf"(\b\w*{_SECRET.pattern}\w*\s*[=:]\s*)(?:(?:Bearer|Basic|Digest)\s+)?\S+", re.IGNORECASE)
+_NAMED = re.compile(r"--?(g|prte|pmix)?mca")  # options of mpirun with a name and a value
 MASK = "***"
 
 
@@ -94,8 +95,11 @@ def masked(text: str) -> str:
 
 
 def masked_words(words: Sequence[str]) -> list[str]:
-    """The words of a command line, masked as text is; also the word that follows an option whose name looks like a secret."""
-    secret = [word.startswith("-") and "=" not in word and bool(_SECRET.search(word)) for word in ("", *words)]
+    """The words of a command line, masked as text is; also the word after an option, or a parameter of mpirun, that looks like a secret."""
+    secret = [
+        (word.startswith("-") or _NAMED.fullmatch(before) is not None) and "=" not in word and bool(_SECRET.search(word))
+        for before, word in zip(("", "", *words), ("", *words), strict=False)
+    ]
     return [MASK if hide and not word.startswith("-") else masked(word) for word, hide in zip(words, secret, strict=False)]
 
 

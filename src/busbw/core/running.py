@@ -64,7 +64,7 @@ class Outstanding(msgspec.Struct, kw_only=True):
     silent: list[int] = []
 
 
-class GpuLoad(msgspec.Struct, frozen=True):
+class GpuUse(msgspec.Struct, frozen=True):
     """How busy a GPU is: percent of NVML's last sample period in which a kernel ran, and watts."""
 
     index: int
@@ -89,7 +89,7 @@ class HostSeen(msgspec.Struct, kw_only=True, omit_defaults=True):
     ras: str = ""
     no_ras: str = ""
     states: dict[int, str] = {}
-    gpus: list[GpuLoad] = []
+    gpus: list[GpuUse] = []
     watched: Watched | None = None
     unread: list[str] = []
 

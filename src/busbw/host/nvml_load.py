@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from busbw.core.running import GpuLoad
+from busbw.core.running import GpuUse
 from busbw.host.gpu import sysfs_bus_id
 from busbw.host.nvml import ask, start
 from busbw.host.source import Source
@@ -25,7 +25,7 @@ def load(source: Source) -> dict[str, int]:
     return dict(json.loads(source.call("nvml_load", read_load).text or "{}"))
 
 
-def loads(nvml: Any = None) -> list[GpuLoad]:
+def loads(nvml: Any = None) -> list[GpuUse]:
     """The GPUs that NVML lists with their power; Unavailable as `start`."""
     nvml = start(nvml)
     try:
@@ -35,8 +35,8 @@ def loads(nvml: Any = None) -> list[GpuLoad]:
         nvml.nvmlShutdown()
 
 
-def _load(nvml: Any, index: int, handle: Any) -> GpuLoad:
+def _load(nvml: Any, index: int, handle: Any) -> GpuUse:
     rates = ask(nvml, nvml.nvmlDeviceGetUtilizationRates, handle)
     power, limit = (ask(nvml, one, handle) for one in (nvml.nvmlDeviceGetPowerUsage, nvml.nvmlDeviceGetEnforcedPowerLimit))
     watts = (None if mw is None else round(mw / 1000) for mw in (power, limit))
-    return GpuLoad(index, int(rates.gpu) if rates else None, *watts)
+    return GpuUse(index, int(rates.gpu) if rates else None, *watts)

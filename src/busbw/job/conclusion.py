@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from busbw.core.finding import Verdict
-from busbw.core.running import CommSeen, GpuLoad, HostSeen, JobReport, Outstanding, RankSeen, RasSeen
+from busbw.core.running import CommSeen, GpuUse, HostSeen, JobReport, Outstanding, RankSeen, RasSeen
 from busbw.core.sizes import counted
 from busbw.core.watching import Said
 from busbw.host.process import STATES
@@ -187,11 +187,11 @@ def _rank(one: Said) -> int:
     return 2 if one.pattern == "down" else 0 if one.verdict is Verdict.FAIL else 1
 
 
-def _stalled(seen: Seen) -> list[GpuLoad]:
+def _stalled(seen: Seen) -> list[GpuUse]:
     return [gpu for host in seen.hosts.values() for gpu in host.gpus if _waits(gpu)]
 
 
-def _waits(gpu: GpuLoad) -> bool:
+def _waits(gpu: GpuUse) -> bool:
     busy, power, limit = gpu.percent, gpu.power_w, gpu.limit_w
     return busy is not None and busy >= BUSY_PERCENT and power is not None and bool(limit) and power < IDLE_POWER * (limit or 0)
 

@@ -4,7 +4,7 @@ import pytest
 from ras_service import as_json, comm, rank
 
 from busbw.core.finding import Verdict
-from busbw.core.running import GpuLoad, HostSeen, JobReport, Outstanding
+from busbw.core.running import GpuUse, HostSeen, JobReport, Outstanding
 from busbw.job.conclusion import Seen, conclude
 from busbw.job.ras_report import parse
 
@@ -24,7 +24,7 @@ def concluded(**fields) -> JobReport:
     [(100, 120, Verdict.FAIL), (100, 640, Verdict.UNKNOWN), (0, 70, Verdict.UNKNOWN), (None, None, Verdict.UNKNOWN)],
 )
 def test_busy_at_low_power_is_a_collective_that_waits(percent, power_w, verdict):
-    found = concluded(hosts={"h1": HostSeen(gpus=[GpuLoad(n, percent, power_w, 700) for n in range(2)])})
+    found = concluded(hosts={"h1": HostSeen(gpus=[GpuUse(n, percent, power_w, 700) for n in range(2)])})
     assert found.verdict is verdict
     if verdict is Verdict.FAIL:
         assert found.message.startswith(

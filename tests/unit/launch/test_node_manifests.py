@@ -91,10 +91,10 @@ def test_commands_of_the_daemonset_parse(tmp_path):
     assert watch_command.make_context("watch", words[2:]).params["listen"] == "10.0.0.1:9400"
 
 
-def run(kind: str, steps: Steps, folder: Path) -> subprocess.CompletedProcess[str]:
+def run(kind: str, steps: Steps, folder: Path, programs: Path = Path(sys.executable).parent) -> subprocess.CompletedProcess[str]:
     script = prolog.text(steps) if kind == "prolog" else preflight.script(steps)
     (folder / "script").write_text(script)
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    path = f"{programs}:{os.environ['PATH']}"
     words = ["sh", str(folder / "script")]
     return subprocess.run(words, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=60, check=False)
 
@@ -114,6 +114,16 @@ def test_prolog_and_init_container_judge_alike(kind, least, code, tmp_path):
     assert done.returncode == code, done.stdout + done.stderr
     if kind == "preflight" and "--min-busbw" not in least:
         assert "does not mean that this node is bad" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["prolog", "preflight"])
+def test_a_step_that_hangs_keeps_the_job_away(kind, tmp_path):
+    """As a call of NVML does on a broken GPU."""
+    (tmp_path / "busbw").write_text("#!/bin/sh\nexec sleep 60\n")
+    (tmp_path / "busbw").chmod(0o755)
+    done = run(kind, Steps([], [], 1), tmp_path, tmp_path)
+    assert done.returncode == 1
+    assert "busbw check did not end within 1 s" in done.stdout + done.stderr
 
 
 def test_an_init_container_gets_the_devices_of_the_pod(capsys):

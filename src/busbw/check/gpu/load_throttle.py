@@ -28,10 +28,10 @@ ROW = CheckRow(
 
 def look(machine: Machine) -> Iterator[Found]:
     """Each GPU, all its samples."""
-    return loaded(machine, _judge)
+    return loaded(machine, _judge, over_pcie=False)
 
 
-def _judge(machine: Machine, gpu: GpuLoad) -> Iterator[Found]:
+def _judge(gpu: GpuLoad) -> Iterator[Found]:
     known = [sample for sample in gpu.samples if sample.reasons is not None]
     if not known:
         yield unknown(gpu.label, "NVML does not report the reasons for reduced clocks")

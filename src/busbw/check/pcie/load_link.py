@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, judged, skipped, unknown
+from busbw.check.base import Check, judged, unknown
 from busbw.check.load import GpuLoad, loaded
 from busbw.check.machine import Machine
-from busbw.check.parts import WITH_CPU
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 
 ROW = CheckRow(
@@ -25,14 +24,12 @@ ROW = CheckRow(
 
 def look(machine: Machine) -> Iterator[Found]:
     """Each GPU, all its samples."""
-    return loaded(machine, _judge)
+    return loaded(machine, _judge, over_pcie=True)
 
 
-def _judge(machine: Machine, gpu: GpuLoad) -> Iterator[Found]:
+def _judge(gpu: GpuLoad) -> Iterator[Found]:
     seen = [(sample.gen, sample.width) for sample in gpu.samples if sample.gen and sample.width]
-    if gpu.name.startswith(WITH_CPU):
-        yield skipped(f"{gpu.name} is connected to its CPU by NVLink-C2C, not by PCIe", gpu.label)
-    elif not seen or not gpu.gen_max or not gpu.width_max:
+    if not seen or not gpu.gen_max or not gpu.width_max:
         yield unknown(gpu.label, "NVML does not report the generation and lanes of its link")
     else:
         low = [one for one in seen if one[0] < gpu.gen_max or one[1] < gpu.width_max]

@@ -3,10 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from busbw.check.base import Check, judged, skipped, unknown
+from busbw.check.base import Check, judged, unknown
 from busbw.check.load import Copies, GpuLoad, loaded
 from busbw.check.machine import Machine
-from busbw.check.parts import WITH_CPU
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.gpu import pcie_rate
 
@@ -29,13 +28,10 @@ ROW = CheckRow(
 
 def look(machine: Machine) -> Iterator[Found]:
     """Each GPU, both directions."""
-    return loaded(machine, _judge)
+    return loaded(machine, _judge, over_pcie=True)
 
 
-def _judge(machine: Machine, gpu: GpuLoad) -> Iterator[Found]:
-    if gpu.name.startswith(WITH_CPU):
-        yield skipped(f"{gpu.name} is connected to its CPU by NVLink-C2C, not by PCIe", gpu.label)
-        return
+def _judge(gpu: GpuLoad) -> Iterator[Found]:
     for one in gpu.copies:
         yield _direction(gpu, one)
 

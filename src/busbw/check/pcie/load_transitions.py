@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
-from busbw.check.base import Check, judged, skipped, unknown
+from busbw.check.base import Check, judged, unknown
 from busbw.check.load import GpuLoad, loaded
 from busbw.check.machine import Machine
-from busbw.check.parts import WITH_CPU
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.sizes import counted
 
@@ -27,15 +26,13 @@ ROW = CheckRow(
 
 def look(machine: Machine) -> Iterator[Found]:
     """Each GPU, both directions; changes between them are not counted."""
-    return loaded(machine, _judge)
+    return loaded(machine, _judge, over_pcie=True)
 
 
-def _judge(machine: Machine, gpu: GpuLoad) -> Iterator[Found]:
+def _judge(gpu: GpuLoad) -> Iterator[Found]:
     links = [[(one.gen, one.width) for one in copies.samples if one.gen and one.width] for copies in gpu.copies]
     number = sum(map(len, links))
-    if gpu.name.startswith(WITH_CPU):
-        yield skipped(f"{gpu.name} is connected to its CPU by NVLink-C2C, not by PCIe", gpu.label)
-    elif not number:
+    if not number:
         yield unknown(gpu.label, "NVML does not report the generation and lanes of its link")
     else:
         changes = sum(before != after for one in links for before, after in pairwise(one))

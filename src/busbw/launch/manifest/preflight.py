@@ -3,7 +3,7 @@
 from typing import Any
 
 from busbw.launch.manifest import kubernetes
-from busbw.launch.manifest.steps import BAD, Steps
+from busbw.launch.manifest.steps import BAD, HUNG, KILL_S, Steps
 
 NAME, VOLUME = "busbw-preflight", "busbw-shm"
 
@@ -32,10 +32,14 @@ def script(steps: Steps) -> str:
     """The steps for a shell. What they print is the container's log."""
     lines = [
         "run() {",
-        f'    timeout {steps.limit_s} "$@"',
+        f'    timeout -k {KILL_S} {steps.limit_s} "$@"',
         "    code=$?",
-        f"    [ $code -ne {BAD} ] || exit {BAD}",
-        '    [ $code -eq 0 ] || echo "note: exit code $code does not mean that this node is bad; the pod starts" >&2',
+        "    case $code in",
+        "    0) ;;",
+        f"    {BAD}) exit {BAD} ;;",
+        f'    {HUNG}) echo "error: $1 $2 did not end within {steps.limit_s} s" >&2; exit {BAD} ;;',
+        '    *) echo "note: exit code $code does not mean that this node is bad; the pod starts" >&2 ;;',
+        "    esac",
         "}",
         *steps.calls(),
     ]

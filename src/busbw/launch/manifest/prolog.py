@@ -1,6 +1,6 @@
 """A prolog for Slurm: a node that fails a check is drained before a job starts on it."""
 
-from busbw.launch.manifest.steps import BAD, Steps
+from busbw.launch.manifest.steps import BAD, HUNG, KILL_S, Steps
 
 
 def text(steps: Steps) -> str:
@@ -11,10 +11,16 @@ def text(steps: Steps) -> str:
         f"# Each step may take {steps.limit_s} s; PrologEpilogTimeout must be longer.",
         "",
         "run() {",
-        f'    out=$(timeout {steps.limit_s} "$@" 2>&1)',
-        f"    [ $? -eq {BAD} ] || return 0",
-        '    echo "print busbw: $(echo "$out" | grep -m 1 -E \'^(FAIL|error)\')"',
-        '    logger -t busbw-prolog -- "$out"',
+        f'    out=$(timeout -k {KILL_S} {steps.limit_s} "$@" 2>&1)',
+        "    code=$?",
+        "    case $code in",
+        f"    {BAD}) why=$(echo \"$out\" | grep -m 1 -E '^(FAIL|error)') ;;",
+        f'    {HUNG}) why="$1 $2 did not end within {steps.limit_s} s" ;;',
+        "    0) return 0 ;;",
+        '    *) logger -t busbw-prolog -- "exit code $code does not mean that this node is bad: $out"; return 0 ;;',
+        "    esac",
+        '    echo "print busbw: $why"',
+        '    logger -t busbw-prolog -- "$why: $out"',
         f"    exit {BAD}",
         "}",
         "",

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 from busbw.core.exits import Exit
 
-# Only a failure keeps a job away, not a warning or a value that could not be read.
+# A failure keeps a job away, and a step that hangs, as on a broken GPU. A warning or a value that could not be read does not.
 BAD = int(Exit.BAD)
+HUNG = "124|137"  # exit codes of timeout(1): the step was ended, or had to be killed
+KILL_S = 10  # from one to the other
 
 
 @dataclass(frozen=True, slots=True)
