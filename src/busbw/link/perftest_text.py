@@ -68,8 +68,9 @@ def sends_from_gpu(text: str) -> bool:
 
 
 def complaint(text: str) -> str:
-    """The last line of text, for an error message; '' if there is none. For an unknown option, the line that names it."""
+    """The last line of text but warnings, for an error message; '' if there is none. For an unknown option, the line that names it."""
     lines = [line.strip() for line in text.splitlines()]
     if unknown := next((line for line in lines if "unrecognized option" in line), ""):
         return unknown
-    return next((line for line in reversed(lines) if line and not set(line) <= set("-*= ")), "")
+    said = (line for line in reversed(lines) if line and not line.startswith("WARNING") and not set(line) <= set("-*= "))
+    return next(said, "")
