@@ -1,0 +1,83 @@
+"""Checkpoints: whole or refused, and the one before them kept."""
+
+import errno
+import os
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from busbw.accel import checkpoint  # noqa: E402
+from busbw.core.errors import BusbwError, UsageError  # noqa: E402
+
+pytestmark = pytest.mark.torch
+KIND = "test"
+
+
+@pytest.fixture
+def saved(tmp_path):
+    path = tmp_path / "saved"
+    checkpoint.save({"weights": torch.arange(1000.0), "step": 3}, path, KIND)
+    return path
+
+
+def test_a_checkpoint_is_read_back(saved):
+    state = checkpoint.load(saved, KIND)
+    assert torch.equal(state["weights"], torch.arange(1000.0))
+    assert state["step"] == 3
+
+
+@pytest.mark.parametrize("share", [0, 0.3, 0.9, 0.999])
+def test_a_checkpoint_that_is_cut_off_is_refused(saved, share):
+    os.truncate(saved, int(saved.stat().st_size * share))
+    with pytest.raises(UsageError, match="cut off or damaged"):
+        checkpoint.load(saved, KIND)
+
+
+def test_a_flipped_bit_is_refused(saved):
+    data = bytearray(saved.read_bytes())
+    data[data.find(torch.arange(1000.0).numpy().tobytes()) + 2001] ^= 4
+    saved.write_bytes(data)
+    with pytest.raises(UsageError, match="cut off or damaged"):
+        checkpoint.load(saved, KIND)
+
+
+def test_other_files_are_refused(saved, tmp_path):
+    with pytest.raises(UsageError, match="its kind test"):
+        checkpoint.load(saved, "another")
+    torch.save([1, 2], tmp_path / "list")
+    with pytest.raises(UsageError, match="not a checkpoint"):
+        checkpoint.load(tmp_path / "list", KIND)
+    with pytest.raises(UsageError, match="there is no checkpoint"):
+        checkpoint.load(tmp_path / "absent", KIND)
+
+
+def test_a_full_disk_keeps_the_checkpoint_before(saved):
+    program = f"""
+import resource, signal, sys, torch
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+from busbw.accel import checkpoint
+from busbw.core.errors import BusbwError
+try:
+    checkpoint.save({{"weights": torch.zeros(1_000_000)}}, {str(saved)!r}, {KIND!r})
+except BusbwError as error:
+    print(error.message)
+"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True).stdout
+    assert "was not written" in said
+    assert "unchanged" in said
+    assert checkpoint.load(saved, KIND)["step"] == 3
+    assert [one.name for one in saved.parent.iterdir()] == ["saved"]
+
+
+def test_a_disk_that_fails_is_named(saved, monkeypatch):
+    def fails(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(checkpoint.os, "fsync", fails)
+    with pytest.raises(BusbwError, match="No space left"):
+        checkpoint.save({"step": 4}, saved, KIND)
+    assert checkpoint.load(saved, KIND)["step"] == 3
