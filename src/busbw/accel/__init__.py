@@ -12,10 +12,13 @@ if TYPE_CHECKING:
     from busbw.accel.comm_worker import CommWorker, Traffic
     from busbw.accel.ddp import Attached, attach
     from busbw.accel.fsdp import Sharded, attach_fully_sharded
+    from busbw.accel.offloading.attach import offload
+    from busbw.accel.offloading.optimizer import OffloadedAdamW
 
-__all__ = ["Attached", "CommWorker", "Settings", "Sharded", "Traffic", "attach", "attach_fully_sharded"]
+__all__ = ["Attached", "CommWorker", "OffloadedAdamW", "Settings", "Sharded", "Traffic", "attach", "attach_fully_sharded", "offload"]
 _MODULES = dict.fromkeys(("Attached", "attach"), "ddp") | dict.fromkeys(("Sharded", "attach_fully_sharded"), "fsdp")
 _MODULES |= dict.fromkeys(("CommWorker", "Traffic"), "comm_worker")
+_MODULES |= {"offload": "offloading.attach", "OffloadedAdamW": "offloading.optimizer"}
 
 
 def __getattr__(name: str) -> Any:

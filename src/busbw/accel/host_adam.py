@@ -16,7 +16,7 @@ _Pointer = ctypes.c_void_p
 
 
 class _Rule(ctypes.Structure):
-    _fields_ = tuple((name, ctypes.c_float) for name in ("scale", "keep", "first", "second", "rate", "root", "epsilon"))
+    _fields_ = tuple((name, ctypes.c_float) for name in ("scale", "keep", "first", "second", "square", "rate", "root", "epsilon"))
 
 
 class _Slab(ctypes.Structure):
@@ -42,7 +42,7 @@ class Rule:
         """In the form of busbw-native: see native/crates/adam."""
         first, second = self.betas
         rate, root = self.lr / (1 - first**self.step), 1 / math.sqrt(1 - second**self.step)
-        return _Rule(self.scale, 1 - self.lr * self.weight_decay, 1 - first, second, rate, root, self.eps)
+        return _Rule(self.scale, 1 - self.lr * self.weight_decay, 1 - first, second, 1 - second, rate, root, self.eps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ fn main() {
     if threads.is_empty() {
         threads = vec![1, 2, 4, 8, 16];
     }
-    let rule = Rule { scale: 1.0, keep: 0.9999, first: 0.1, second: 0.95, rate: 1e-3, root: 1.0, epsilon: 1e-8 };
+    let rule = Rule { scale: 1.0, keep: 0.9999, first: 0.1, second: 0.95, square: 0.05, rate: 1e-3, root: 1.0, epsilon: 1e-8 };
     let (gradient, mut copy) = (vec![0x3c00_u16; count], vec![0_u16; count]);
     let (mut weight, mut moment, mut square) = (vec![1.0_f32; count], vec![1e-3_f32; count], vec![1e-6_f32; count]);
     let slab = Slab {

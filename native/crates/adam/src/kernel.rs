@@ -17,6 +17,8 @@ pub struct Rule {
     pub first: f32,
     /// beta2.
     pub second: f32,
+    /// The share of the gradient's square in its average: 1 - beta2, which would lose digits if it were computed from `second`.
+    pub square: f32,
     /// Learning rate / (1 - beta1^t).
     pub rate: f32,
     /// 1 / sqrt(1 - beta2^t).
@@ -188,7 +190,7 @@ fn elements(rule: &Rule, gradient: &Lanes, p: &mut Lanes, m: &mut Lanes, v: &mut
     for lane in 0..LANES {
         let g = gradient[lane] * rule.scale;
         m[lane] += (g - m[lane]) * rule.first;
-        v[lane] = v[lane] * rule.second + (g * g) * (1.0 - rule.second);
+        v[lane] = v[lane] * rule.second + (g * g) * rule.square;
         p[lane] = p[lane] * rule.keep - rule.rate * (m[lane] / (v[lane].sqrt() * rule.root + rule.epsilon));
     }
 }

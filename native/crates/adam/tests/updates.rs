@@ -2,8 +2,16 @@
 
 use adam::{Pool, Rule, Slab, narrow, update, widen};
 
-const RULE: Rule =
-    Rule { scale: 0.5, keep: 1.0 - 1e-3 * 0.1, first: 0.1, second: 0.95, rate: 1e-3 / 0.271, root: 1.0 / 0.3776, epsilon: 1e-8 };
+const RULE: Rule = Rule {
+    scale: 0.5,
+    keep: 1.0 - 1e-3 * 0.1,
+    first: 0.1,
+    second: 0.95,
+    square: 0.05,
+    rate: 1e-3 / 0.271,
+    root: 1.0 / 0.3776,
+    epsilon: 1e-8,
+};
 
 #[derive(Clone, PartialEq, Debug)]
 struct Memory {

@@ -1,0 +1,157 @@
+"""Attaches an offloaded AdamW to a model: plain, under DistributedDataParallel, or sharded by fully_shard."""
+
+import weakref
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+from torch.nn.parallel import DistributedDataParallel
+
+from busbw.accel.offloading.optimizer import OffloadedAdamW
+from busbw.accel.offloading.placement import choose
+from busbw.accel.offloading.settings import OffloadSettings
+from busbw.accel.offloading.streaming import Streamer
+from busbw.accel.offloading.units import Offloaded, Unit, divide, local_part, owners
+from busbw.core.errors import UsageError
+
+_UNSUPPORTED = ("amsgrad", "maximize", "differentiable")
+
+
+def offload(
+    model: nn.Module, optimizer: torch.optim.AdamW, *, max_norm: float | None, gpu_share: float = 0.0, stream_weights: bool = False,
+    threads: int = 0, skip_nonfinite: bool = False,
+) -> OffloadedAdamW:  # fmt: skip
+    """Replace an AdamW by one whose fp32 weights and moments live in host memory: 14 bytes per parameter there, instead of 12 on the GPU.
+
+    The model's parameters become bf16. Use the result as the optimizer: backward(), step(), zero_grad(), LR schedulers. Gradients are
+    taken during backward, and parameters have none afterwards: clip by `max_norm`, not by clip_grad_norm_. Weights are updated while
+    backward and the next forward run; a module waits for its own. A parameter must be used only while its unit runs: a member of a
+    ModuleList or Sequential, a module given to fully_shard, or else the whole model.
+
+    `model` is on its device, plain, wrapped in DistributedDataParallel, or sharded by fully_shard without an offload policy, in bf16.
+    `max_norm`, `gpu_share`, `stream_weights`, `threads`, `skip_nonfinite`: see OffloadSettings.
+
+    Raises:
+        UsageError: the optimizer is no plain AdamW of all trained parameters, or a setting is invalid.
+        NoMeasurement: host memory is too small or cannot be pinned; nothing has been changed then.
+    """
+    settings = OffloadSettings(max_norm, gpu_share, stream_weights, threads, skip_nonfinite)
+    inner = model.module if isinstance(model, DistributedDataParallel) else model
+    _check(inner, optimizer)
+    if stream_weights and inner is not model:
+        raise UsageError("stream_weights does not work under DistributedDataParallel", "shard the model by fully_shard, or leave it out")
+    if stream_weights and any(isinstance(module, FSDPModule) for module in inner.modules()):
+        raise UsageError("stream_weights does not work with fully_shard, which frees weights itself", "leave out one of them")
+    units = divide(inner)
+    parameters = _parameters(inner, optimizer, units)
+    choose(parameters, gpu_share)
+    device = parameters[0].local.device
+    groups = [{key: value for key, value in group.items() if key not in ("foreach", "fused")} for group in optimizer.param_groups]
+    made = OffloadedAdamW(groups, parameters, units[0], device, settings)
+    _narrow(parameters)
+    if optimizer.state:
+        made.load_state_dict(optimizer.state_dict())
+    if isinstance(model, DistributedDataParallel):
+        _under_ddp(model, made)
+    else:
+        made.keep([one.parameter.register_post_accumulate_grad_hook(_collector(made, one)) for one in parameters])
+    if stream_weights:
+        made.keep(Streamer(inner, made, units).handles)
+    else:
+        made.keep(_waits(made, units))
+        made.keep([inner.register_load_state_dict_post_hook(lambda *_: made.adopt())])
+    made.keep([inner.register_state_dict_pre_hook(lambda *_: made.ready())])
+    return made
+
+
+def _check(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    if type(optimizer) is not torch.optim.AdamW:
+        raise UsageError(f"offload takes a torch.optim.AdamW, not a {type(optimizer).__name__}", "torch.optim.AdamW(model.parameters())")
+    used = [name for group in optimizer.param_groups for name in _UNSUPPORTED if group.get(name)]
+    if used:
+        raise UsageError(f"offload does not support AdamW's {used[0]}", f"leave out {used[0]}")
+    given = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    missing = [name for name, parameter in model.named_parameters() if parameter.requires_grad and id(parameter) not in given]
+    strange = given - {id(parameter) for parameter in model.parameters()}
+    if missing or strange:
+        what = f"{missing[0]} is not among the optimizer's parameters" if missing else f"{len(strange)} parameters are not of the model"
+        raise UsageError(what, "make the optimizer of all trained parameters of the model")
+    narrow = all(parameter.dtype == torch.bfloat16 for parameter in model.parameters())
+    if not narrow and any(isinstance(module, FSDPModule) for module in model.modules()):
+        raise UsageError("the sharded model is not in bf16", "convert it with model.bfloat16() before fully_shard")
+    devices = {str(parameter.device) for parameter in model.parameters()}
+    if len(devices) > 1 or devices & {"meta"}:
+        raise UsageError(f"the model's parameters are on {', '.join(sorted(devices))}", "move the model to one GPU first")
+
+
+def _parameters(model: nn.Module, optimizer: torch.optim.AdamW, units: list[Unit]) -> list[Offloaded]:
+    """The optimizer's parameters, in the order of the model."""
+    group_of = {id(parameter): number for number, group in enumerate(optimizer.param_groups) for parameter in group["params"]}
+    belongs = owners(units)
+    found: list[Offloaded] = []
+    for name, parameter in model.named_parameters():
+        if id(parameter) in group_of:
+            unit = belongs[id(parameter)]
+            one = Offloaded(name, parameter, group_of[id(parameter)], len(found), unit, local_part(parameter))
+            unit.parameters.append(one)
+            found.append(one)
+    if not found:
+        raise UsageError("the model has no trained parameters", "offload a model that trains")
+    return found
+
+
+def _narrow(parameters: list[Offloaded]) -> None:
+    """Make the parameters bf16 on the device. Their fp32 values have been copied."""
+    for one in parameters:
+        if one.parameter.dtype != torch.bfloat16:
+            one.parameter.data = one.parameter.data.to(torch.bfloat16)
+            one.local = local_part(one.parameter)
+
+
+def _collector(made: OffloadedAdamW, one: Offloaded) -> Any:
+    """Takes the gradient of a parameter once it is complete."""
+    reference = weakref.ref(made)
+
+    def hook(parameter: torch.Tensor) -> None:
+        optimizer, gradient = reference(), parameter.grad
+        if optimizer is None or gradient is None or optimizer.accumulates:
+            return
+        parameter.grad = None
+        optimizer.collect(one, local_part(gradient))
+
+    return hook
+
+
+def _waits(made: OffloadedAdamW, units: list[Unit]) -> list[Any]:
+    """Before a unit runs, its weights must have come. Comes before what fully_shard does there."""
+
+    def before(unit: Unit) -> Any:
+        def hook(*_: object) -> None:
+            unit.called = True
+            made.ready(unit.order)
+
+        return hook
+
+    return [unit.module.register_forward_pre_hook(before(unit), prepend=True) for unit in units if unit.parameters or not unit.order]
+
+
+def _under_ddp(model: DistributedDataParallel, made: OffloadedAdamW) -> None:
+    """Take gradients when their bucket has been averaged."""
+    by_id = {id(one.parameter): one for one in made.parameters}
+    group = model.process_group
+
+    def hook(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        flat = bucket.buffer().div_(group.size())
+        future = dist.all_reduce(flat, group=group, async_op=True).get_future()
+
+        def averaged(done: torch.futures.Future[Any]) -> torch.Tensor:
+            for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
+                made.collect(by_id[id(parameter)], gradient.view(-1), borrowed=True)
+            result: torch.Tensor = done.value()[0]
+            return result
+
+        return future.then(averaged)
+
+    model.register_comm_hook(None, hook)

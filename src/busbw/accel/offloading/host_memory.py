@@ -1,0 +1,94 @@
+"""Host memory for the states: mapped and touched at once, pinned where a GPU copies from or to it.
+
+PyTorch's own pinned memory is not used: it rounds each block up to a power of two, and cudaHostAlloc takes ten times as long as pinning
+memory that has been touched (benchmarks/host_memory_1xh100_202611).
+"""
+
+import contextlib
+import mmap
+from pathlib import Path
+
+import torch
+
+from busbw.core.errors import NoMeasurement
+
+LINE = 64  # bytes; tensors start at a cache line
+RESERVE = 1 << 31  # bytes that stay free for the rest of the process and the system
+_CGROUPS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"),
+    (
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+        "/sys/fs/cgroup/memory/memory.stat",
+    ),
+)
+
+
+def available() -> int:
+    """Bytes that this process can still use: free and reclaimable memory of the host, or of its container if that is less."""
+    text = Path("/proc/meminfo").read_text()
+    free = next(int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith("MemAvailable:"))
+    for limit, used, stat in _CGROUPS:
+        with contextlib.suppress(OSError, ValueError):  # no such cgroup, or no limit: the word max
+            reclaimable = [int(line.split()[1]) for line in Path(stat).read_text().splitlines() if line.startswith("inactive_file ")]
+            free = min(free, int(Path(limit).read_text()) - int(Path(used).read_text()) + sum(reclaimable))
+    return free
+
+
+def usable() -> int:
+    """Bytes for states: what is available, less the reserve."""
+    return max(0, available() - RESERVE)
+
+
+def require(needed: int, what: str, hint: str) -> None:
+    """Raise NoMeasurement unless `needed` bytes are usable."""
+    if needed > usable():
+        amounts = f"{needed / 1e9:.2f} GB of host memory, and {usable() / 1e9:.2f} of the available {available() / 1e9:.2f} are usable"
+        raise NoMeasurement(f"{what} need {amounts}", hint)
+
+
+class Slab:
+    """One block of zeroed host memory that tensors are cut from."""
+
+    def __init__(self, nbytes: int, *, pinned: bool) -> None:
+        """Map and touch `nbytes`; with `pinned` a GPU copies from and to it without a detour.
+
+        Raises:
+            NoMeasurement: the memory cannot be mapped or pinned.
+        """
+        self._used, self._pinned = 0, False
+        try:
+            self._map = mmap.mmap(-1, max(nbytes, mmap.PAGESIZE), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except OSError as error:
+            raise NoMeasurement(f"{nbytes / 1e9:.1f} GB of host memory cannot be mapped: {error.strerror}", "ulimit -v, free -g") from error
+        with contextlib.suppress(OSError):  # a kernel without huge pages
+            self._map.madvise(mmap.MADV_HUGEPAGE)
+        self._bytes = torch.frombuffer(self._map, dtype=torch.uint8)
+        self._bytes.zero_()  # touches it with all of torch's threads
+        if pinned:
+            self._pin()
+
+    def _pin(self) -> None:
+        code = torch.cuda.cudart().cudaHostRegister(self._bytes.data_ptr(), self._bytes.numel(), 0)
+        if int(code) != 0:
+            amount = f"{self._bytes.numel() / 1e9:.1f} GB of host memory cannot be pinned"
+            raise NoMeasurement(f"{amount}: CUDA error {int(code)} ({code})", "ulimit -l unlimited, or docker run --ulimit memlock=-1")
+        self._pinned = True
+
+    def take(self, count: int, dtype: torch.dtype) -> torch.Tensor:
+        """The next `count` elements as a tensor."""
+        size = count * dtype.itemsize
+        part = self._bytes[self._used : self._used + size].view(dtype)
+        self._used += padded(size)
+        return part
+
+    def close(self) -> None:
+        """Unpin it. The memory itself is freed with the last tensor."""
+        if self._pinned:
+            torch.cuda.cudart().cudaHostUnregister(self._bytes.data_ptr())
+            self._pinned = False
+
+
+def padded(size: int) -> int:
+    """`size` bytes, rounded up to whole cache lines."""
+    return -(-size // LINE) * LINE

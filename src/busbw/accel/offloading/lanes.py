@@ -1,0 +1,96 @@
+"""Copies between a GPU and its host in streams of their own. On a CPU they are plain copies."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+DOWN, UP = "down", "up"
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Bytes and seconds of the copies one way. Copies of one direction do not overlap, so seconds add up."""
+
+    bytes: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A place in the work of a stream: a CUDA event; None on a CPU."""
+
+    event: Any
+
+
+class Copied:
+    """A copy that was started."""
+
+    def __init__(self, begun: Any, ended: Any) -> None:
+        """CUDA events around it; None on a CPU, where it is done."""
+        self._begun, self._ended = begun, ended
+
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self._ended is None or bool(self._ended.query())
+
+    def wait(self) -> None:
+        """Block this thread until it has ended."""
+        if self._ended is not None:
+            self._ended.synchronize()
+
+    def hold_stream(self) -> None:
+        """What the current stream is given from now on begins after it."""
+        if self._ended is not None:
+            torch.cuda.current_stream().wait_event(self._ended)
+
+    def seconds(self) -> float:
+        """Its duration; only after its end."""
+        return 0.0 if self._ended is None else float(self._begun.elapsed_time(self._ended)) / 1e3
+
+
+class Lane:
+    """Copies in one direction, one after the other."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.traffic = Traffic()
+
+    def after_current(self) -> None:
+        """Later copies begin after what the current stream has been given so far."""
+        if self._stream is not None:
+            self._stream.wait_stream(torch.cuda.current_stream(self.device))
+
+    def moment(self) -> Moment:
+        """What the current stream has been given so far."""
+        return Moment(None if self._stream is None else torch.cuda.current_stream(self.device).record_event())
+
+    def after(self, moment: Moment) -> None:
+        """Later copies begin after a moment of another stream."""
+        if self._stream is not None:
+            self._stream.wait_event(moment.event)
+
+    def hold_current(self) -> None:
+        """What the current stream is given from now on begins after all copies so far."""
+        if self._stream is not None:
+            torch.cuda.current_stream(self.device).wait_stream(self._stream)
+
+    def copy(self, to: torch.Tensor, source: torch.Tensor) -> Copied:
+        """Start a copy. GPU memory of `source` is not reused before its end."""
+        self.traffic.bytes += to.nbytes
+        if self._stream is None:
+            to.copy_(source)
+            return Copied(None, None)
+        begun, ended = (torch.cuda.Event(enable_timing=True, blocking=True) for _ in range(2))
+        with torch.cuda.stream(self._stream):
+            begun.record()
+            to.copy_(source, non_blocking=True)
+            ended.record()
+        if source.is_cuda:
+            source.record_stream(self._stream)
+        return Copied(begun, ended)
+
+    def measured(self, copied: Copied) -> None:
+        """Count the duration of a copy that has ended."""
+        self.traffic.seconds += copied.seconds()

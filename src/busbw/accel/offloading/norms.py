@@ -1,0 +1,59 @@
+"""The norms of the gradients: of each parameter as it arrives, and of all of them together."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor, Shard
+
+from busbw.accel.offloading.lanes import Lane
+from busbw.accel.offloading.units import Offloaded
+
+EPSILON = 1e-6  # of clip_grad_norm_
+
+
+class Norms:
+    """One number for each parameter, on the device and, for updates on the CPU, on the host."""
+
+    def __init__(self, parameters: Sequence[Offloaded], device: torch.device) -> None:
+        self._all = list(parameters)
+        self._here = torch.zeros(len(self._all), device=device)
+        self._host = torch.zeros(len(self._all), pin_memory=device.type == "cuda")
+        self._groups = {one.index: _groups(one.parameter) for one in self._all}
+
+    def measure(self, one: Offloaded, gradient: torch.Tensor) -> torch.Tensor:
+        """The norm of a gradient, on the device."""
+        place = self._here[one.index]
+        place.copy_(torch.linalg.vector_norm(gradient, dtype=torch.float32))
+        return place
+
+    def send(self, one: Offloaded, lane: Lane) -> None:
+        """Copy it to the host ahead of the gradient."""
+        lane.copy(self._host[one.index : one.index + 1], self._here[one.index : one.index + 1])
+
+    def finite(self, one: Offloaded) -> bool:
+        """Whether a gradient that has arrived on the host is finite."""
+        return math.isfinite(float(self._host[one.index]))
+
+    def total(self, came: Sequence[Offloaded]) -> tuple[float, list[str]]:
+        """The norm of these gradients over all ranks that share the model, and which of them are not finite here. Waits for the device."""
+        mine = {one.index for one in came}
+        kinds = {groups for index, groups in self._groups.items() if index in mine}
+        square = torch.zeros((), dtype=torch.float64, device=self._here.device)
+        for groups in sorted(kinds, key=len):
+            chosen = [index for index in sorted(mine) if self._groups[index] == groups]
+            part = self._here[chosen].double().square().sum()
+            for group in groups:
+                dist.all_reduce(part, group=group)
+            square += part
+        values = torch.cat([self._here, square.sqrt().float().view(1)]).tolist()
+        return values[-1], [one.name for one in came if not math.isfinite(values[one.index])]
+
+
+def _groups(parameter: torch.Tensor) -> tuple[dist.ProcessGroup, ...]:
+    """The process groups over which a parameter is divided."""
+    if not isinstance(parameter, DTensor):
+        return ()
+    mesh = parameter.device_mesh
+    return tuple(mesh.get_group(dim) for dim, placement in enumerate(parameter.placements) if isinstance(placement, Shard))

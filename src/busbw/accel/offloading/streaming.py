@@ -1,0 +1,158 @@
+"""Keeps weights on the host too, and brings those of each unit to the device when it runs, one unit ahead."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from busbw.accel.offloading.lanes import Copied, Moment
+from busbw.accel.offloading.optimizer import OffloadedAdamW
+from busbw.accel.offloading.units import Offloaded, Unit, local_part
+from busbw.core.errors import UsageError
+
+
+class Streamed:
+    """The weights of one unit: on the host, in `slot` of each parameter, and on the device while `here`."""
+
+    def __init__(self, unit: Unit, optimizer: OffloadedAdamW) -> None:
+        self.unit, self._optimizer = unit, optimizer
+        self.parameters = [one for one in unit.parameters if not one.on_device]
+        self.here = True
+        self._room: Moment | None = None
+        self._copied: Copied | None = None
+        self._left = 0  # gradients that the backward has not brought
+
+    def reserve(self) -> None:
+        """Allocate the device's memory, ordered with the work of the current stream."""
+        if self.here or self._room is not None:
+            return
+        for one in self.parameters:
+            one.local.untyped_storage().resize_(one.count * one.local.itemsize)
+        self._room = self._optimizer.up.moment()
+
+    def fetch(self) -> None:
+        """Start the copies to the device, once the updates of these weights have ended."""
+        if self.here:
+            return
+        self.reserve()
+        assert self._room is not None
+        self._optimizer.ready(self.unit.order)
+        self._optimizer.up.after(self._room)
+        for one in self.parameters:
+            for part in one.pieces():
+                assert one.slot is not None
+                self._copied = self._optimizer.up.copy(one.local[part], one.slot[part])
+        self._room, self.here, self._left = None, True, len(self.parameters)
+
+    def use(self) -> None:
+        """The current stream continues when the weights are there."""
+        self.fetch()
+        if self._copied is not None:
+            self._copied.hold_stream()
+
+    def release(self) -> None:
+        """Free the device's memory."""
+        for one in self.parameters:
+            one.local.untyped_storage().resize_(0)
+        self._room, self._copied, self.here = None, None, False
+
+    def gradient_came(self, *_: object) -> None:
+        """One of its parameters has its gradient; after the last one the weights are not needed."""
+        self._left -= 1
+        if self._left == 0:
+            self.release()
+
+
+class Streamer:
+    """Streams the weights of all units but the root, in the order of their definition. The root's weights stay on the device."""
+
+    def __init__(self, model: nn.Module, optimizer: OffloadedAdamW, units: list[Unit]) -> None:
+        self._optimizer, self._root = optimizer, units[0]
+        self._streamed = [Streamed(unit, optimizer) for unit in units[1:] if any(not one.on_device for one in unit.parameters)]
+        self.handles: list[Any] = [model.register_forward_pre_hook(self._begin)]
+        for number, one in enumerate(self._streamed):
+            self._watch(number, one)
+        for one in self._streamed:
+            for parameter in one.parameters:
+                _own_storage(parameter)
+            one.release()
+        self.handles.append(model.register_state_dict_post_hook(lambda *given: self._add_weights(*given)))
+        self.handles.append(model.register_load_state_dict_pre_hook(_refuse))
+
+    def _watch(self, number: int, one: Streamed) -> None:
+        module = one.unit.module
+        self.handles.append(module.register_forward_pre_hook(lambda *_: self._before(number)))
+        self.handles.append(module.register_forward_hook(lambda _module, _inputs, output: self._after(number, output)))
+        for parameter in one.parameters:
+            self.handles.append(parameter.parameter.register_post_accumulate_grad_hook(one.gradient_came))
+
+    def _begin(self, *_: object) -> None:
+        """A forward of the model: the root's weights go up, and nothing is left from a backward that did not end."""
+        if self._optimizer.unfinished:
+            raise UsageError("forward between backward and optimizer.step(), while weights are streamed", "call step() first")
+        self._optimizer.ready(self._root.order)
+        copied = None
+        self._optimizer.up.after_current()
+        for one in self._root.parameters:
+            if not one.on_device:
+                assert one.slot is not None
+                copied = self._optimizer.up.copy(one.local, one.slot)
+        if copied is not None:
+            copied.hold_stream()
+        for unit in self._streamed:
+            unit.release()
+
+    def _before(self, number: int) -> None:
+        mine = self._streamed[number]
+        mine.unit.called = True
+        mine.use()
+        if not _in_backward() and number + 1 < len(self._streamed):
+            self._streamed[number + 1].reserve()
+
+    def _after(self, number: int, output: Any) -> None:
+        if _in_backward():  # recomputed: backward goes on with these weights
+            return
+        last = number + 1 == len(self._streamed)
+        tensors = [tensor for tensor in _tensors(output) if tensor.requires_grad]
+        for tensor in tensors:
+            tensor.register_hook(lambda _gradient: self._back(number))
+        if not last:
+            self._streamed[number + 1].fetch()
+        if not (last and tensors):  # backward begins with the last one
+            self._streamed[number].release()
+
+    def _back(self, number: int) -> None:
+        """The backward of a unit begins."""
+        self._streamed[number].use()
+        if number:
+            self._streamed[number - 1].fetch()
+
+    def _add_weights(self, _module: nn.Module, found: dict[str, Any], prefix: str, _metadata: Mapping[str, Any]) -> None:
+        """Give a state_dict of the model the weights on the host in place of the empty ones."""
+        for one in self._optimizer.parameters:
+            if one.slot is not None and prefix + one.name in found:
+                found[prefix + one.name] = one.slot.view(one.parameter.shape)
+
+
+def _own_storage(one: Offloaded) -> None:
+    """Give a parameter that shares its storage with other tensors one of its own, which can be freed."""
+    if one.local.untyped_storage().nbytes() != one.count * one.local.itemsize:
+        one.parameter.data = one.parameter.data.clone()
+        one.local = local_part(one.parameter)
+
+
+def _tensors(output: Any) -> list[torch.Tensor]:
+    if isinstance(output, torch.Tensor):
+        return [output]
+    if isinstance(output, Mapping):
+        output = list(output.values())
+    return [tensor for part in output for tensor in _tensors(part)] if isinstance(output, list | tuple) else []
+
+
+def _in_backward() -> bool:
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+def _refuse(*_: object) -> None:
+    raise UsageError("load_state_dict on a model whose weights are streamed", "load before offload, or use optimizer.load_weights")

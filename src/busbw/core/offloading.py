@@ -1,0 +1,5 @@
+"""Memory of a training whose states are divided between GPU and host: what busbw.accel.offload needs and busbw plan predicts."""
+
+STATE_BYTES = 12  # of a parameter: fp32 weight and two fp32 moments of AdamW
+SLOT_BYTES = 2  # its gradient on the way down, and the new weight on the way up, in bf16
+HOST_BYTES = STATE_BYTES + SLOT_BYTES  # of a parameter whose states are on the host

@@ -1,0 +1,309 @@
+"""An offloaded AdamW in one process on CPUs, compared with torch.optim.AdamW over fp32 weights that gets the same gradients."""
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+from busbw.accel import host_adam, offload  # noqa: E402
+from busbw.accel.offloading import host_memory, units, worker  # noqa: E402
+from busbw.core.errors import BusbwError, NoMeasurement, UsageError  # noqa: E402
+
+pytestmark = pytest.mark.torch
+WIDTH, TOKENS = 48, 37
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
+
+    def forward(self, inputs):
+        return inputs + self.down(nn.functional.gelu(self.up(self.norm(inputs))))
+
+
+class Net(nn.Module):
+    """Tied weights, blocks in a ModuleList, and with `bare` a list of weights that no forward of its members uses."""
+
+    def __init__(self, recompute=False, bare=True):
+        super().__init__()
+        self.tokens, self.blocks = nn.Embedding(TOKENS, WIDTH), nn.ModuleList(Block() for _ in range(3))
+        self.bare = nn.ModuleList([nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)] if bare else [])
+        self.recompute = recompute
+
+    def forward(self, inputs):
+        hidden = self.tokens(inputs)
+        for block in self.blocks:
+            hidden = checkpoint(block, hidden, use_reentrant=False) if self.recompute else block(hidden)
+        for one in self.bare:
+            hidden = hidden @ one.weight + one.bias
+        return hidden @ self.tokens.weight.T
+
+
+def groups(net):
+    matrices = [one for one in net.parameters() if one.dim() > 1]
+    return [{"params": matrices, "weight_decay": 0.1}, {"params": [one for one in net.parameters() if one.dim() < 2], "lr": 3e-3}]
+
+
+class Pair:
+    """A model with an offloaded AdamW, and a plain AdamW over fp32 copies of its weights that gets the same gradients."""
+
+    def __init__(self, seed=1, recompute=False, **options):
+        torch.manual_seed(seed)
+        self.net = Net(recompute, bare=not options.get("stream_weights"))
+        self.plain = {name: nn.Parameter(one.detach().clone()) for name, one in self.net.named_parameters()}
+        self.reference = torch.optim.AdamW(groups(_Named(self.plain)), lr=1e-2)
+        self.gradients = {}
+        self.optimizer = offload(self.net, torch.optim.AdamW(groups(self.net), lr=1e-2), **{"max_norm": None, "threads": 2} | options)
+        self.max_norm = options.get("max_norm")
+        for name, one in self.net.named_parameters():
+            one.register_hook(lambda gradient, name=name: self._see(name, gradient))
+
+    def _see(self, name, gradient):
+        self.gradients[name] = gradient.clone() if name not in self.gradients else (self.gradients[name] + gradient)
+
+    def loss(self, seed):
+        tokens = torch.randint(TOKENS, (2, 9), generator=torch.Generator().manual_seed(seed))
+        return nn.functional.cross_entropy(self.net(tokens[:, :-1]).flatten(0, 1).float(), tokens[:, 1:].flatten())
+
+    def step(self, seed, batches=1):
+        self.gradients.clear()
+        for number in range(batches - 1):
+            with self.optimizer.accumulate():
+                self.loss(100 * seed + number).backward()
+        self.loss(seed).backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        for name, one in self.plain.items():
+            one.grad = self.gradients[name].float() if name in self.gradients else None
+        if self.max_norm:
+            nn.utils.clip_grad_norm_(self.plain.values(), self.max_norm)
+        self.reference.step()
+
+    def check(self):
+        weights = self.optimizer.weights()
+        for name, one in self.plain.items():
+            assert (weights[name] - one.detach()).norm() < 1e-6 * one.detach().norm(), name
+            assert torch.equal(self.net.state_dict()[name], weights[name].bfloat16()), name
+
+
+class _Named:
+    def __init__(self, named):
+        self._named = named
+
+    def parameters(self):
+        return self._named.values()
+
+
+@pytest.fixture(params=["native", "torch"])
+def updates(request, monkeypatch):
+    """Which library does the updates."""
+    host_adam._library.cache_clear()
+    if request.param == "native":
+        monkeypatch.setenv("BUSBW_PLUGIN", str(request.getfixturevalue("plugin_library")))
+    else:
+        monkeypatch.setattr(host_adam, "_library", lambda: None)
+    yield request.param
+    if request.param == "native":
+        host_adam._library.cache_clear()
+
+
+@pytest.fixture(params=[units.PIECE, 1000], ids=["whole", "pieces"])
+def pieces(request, monkeypatch):
+    monkeypatch.setattr(units, "PIECE", request.param)
+
+
+@pytest.mark.usefixtures("updates", "pieces")
+@pytest.mark.parametrize("recompute", [False, True], ids=["kept", "recomputed"])
+@pytest.mark.parametrize("stream_weights", [False, True], ids=["resident", "streamed"])
+@pytest.mark.parametrize(("max_norm", "gpu_share"), [(None, 0.0), (None, 0.4), (0.3, 0.0), (0.3, 0.4), (1e9, 0.0), (0.3, 1.0)])
+def test_weights_equal_those_of_adamw(recompute, stream_weights, max_norm, gpu_share):
+    pair = Pair(recompute=recompute, stream_weights=stream_weights, max_norm=max_norm, gpu_share=gpu_share)
+    mine, other = (torch.optim.lr_scheduler.ExponentialLR(one, 0.7) for one in (pair.optimizer, pair.reference))
+    for seed in range(4):
+        pair.step(seed, batches=1 + seed % 2)
+        mine.step()
+        other.step()
+    pair.check()
+    pair.optimizer.close()
+
+
+def test_bytes_are_four_per_parameter_and_step():
+    pair = Pair()
+    for seed in range(3):
+        pair.step(seed)
+    pair.check()
+    times, count = pair.optimizer.times(), sum(one.numel() for one in pair.net.parameters())
+    norms = 4 * len(list(pair.net.parameters()))
+    assert (times.down_bytes, times.up_bytes) == (3 * (2 * count + norms), 3 * 2 * count)
+    assert times.steps == 3
+    pair.optimizer.close()
+
+
+def test_members_whose_forward_does_not_run_are_needed_with_the_root():
+    pair = Pair()
+    pair.step(0)
+    assert {one.name for one in pair.optimizer.parameters if one.unit.order == 0} == {
+        "tokens.weight", "bare.0.weight", "bare.0.bias", "bare.1.weight", "bare.1.bias",
+    }  # fmt: skip
+    pair.optimizer.close()
+
+
+@pytest.mark.parametrize("stream_weights", [False, True], ids=["resident", "streamed"])
+def test_state_goes_to_adamw_and_back(stream_weights, tmp_path):
+    pair, other = Pair(stream_weights=stream_weights), Pair(seed=2, stream_weights=stream_weights)
+    for seed in range(3):
+        pair.step(seed)
+    plain = torch.optim.AdamW(groups(_Named({name: nn.Parameter(one.detach()) for name, one in pair.plain.items()})), lr=1.0)
+    plain.load_state_dict(pair.optimizer.state_dict())
+    states = plain.state_dict()["state"], pair.reference.state_dict()["state"]
+    for mine, theirs in ((states[0][key], states[1][key]) for key in states[1]):
+        assert mine["step"] == theirs["step"] == 3
+        for name in ("exp_avg", "exp_avg_sq"):
+            torch.testing.assert_close(mine[name], theirs[name], rtol=2e-6, atol=1e-9)
+    assert [group["lr"] for group in plain.param_groups] == [1e-2, 3e-3]
+    pair.optimizer.save(tmp_path / "saved")
+    other.optimizer.load(tmp_path / "saved")
+    other.plain, other.reference = pair.plain, pair.reference
+    other.step(7)
+    other.check()
+    other.optimizer.load_state_dict(pair.reference.state_dict())
+    for one in (pair, other):
+        one.optimizer.close()
+
+
+def test_an_adamw_with_state_continues():
+    torch.manual_seed(3)
+    net = Net()
+    before = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    net(torch.arange(5)).square().mean().backward()
+    before.step()
+    optimizer = offload(net, before, max_norm=None, threads=1)
+    assert {float(state["step"]) for state in optimizer.state_dict()["state"].values()} == {1.0}
+    optimizer.close()
+
+
+def test_weights_loaded_into_the_model_are_trained_on():
+    pair = Pair()
+    pair.step(0)
+    pair.net.load_state_dict({name: torch.full_like(one, 0.5) for name, one in pair.net.state_dict().items()})
+    assert all((one == 0.5).all() for one in pair.optimizer.weights().values())
+    pair.optimizer.close()
+
+
+@pytest.mark.parametrize("stream_weights", [False, True], ids=["resident", "streamed"])
+def test_gradients_that_are_not_finite_change_nothing_with_max_norm(stream_weights):
+    pair = Pair(max_norm=1.0, stream_weights=stream_weights)
+    pair.step(0)
+    before = {name: one.clone() for name, one in pair.optimizer.weights().items()}
+    handle = pair.net.blocks[1].up.weight.register_hook(lambda gradient: gradient * math.nan)
+    pair.loss(1).backward()
+    with pytest.raises(BusbwError, match=r"not finite in step 2: blocks.1.up.weight; nothing was updated"):
+        pair.optimizer.step()
+    handle.remove()
+    assert all(torch.equal(one, before[name]) for name, one in pair.optimizer.weights().items())
+    pair.step(1)
+    pair.check()
+    pair.optimizer.close()
+
+
+def test_steps_that_are_not_finite_are_counted_if_skipped():
+    pair = Pair(max_norm=math.inf, skip_nonfinite=True)
+    handle = pair.net.tokens.weight.register_hook(lambda gradient: gradient + math.inf)
+    pair.loss(0).backward()
+    pair.optimizer.step()
+    handle.remove()
+    assert (pair.optimizer.skipped, pair.optimizer.norm) == (1, math.inf)
+    pair.step(1)
+    pair.check()
+    pair.optimizer.close()
+
+
+@pytest.mark.parametrize("gpu_share", [0.0, 1.0])
+def test_a_gradient_that_is_not_finite_is_named_without_max_norm(gpu_share):
+    pair = Pair(gpu_share=gpu_share)
+    name = "blocks.1.up.weight"
+    before = pair.optimizer.weights()[name].clone()
+    pair.net.blocks[1].up.weight.register_hook(lambda gradient: gradient * math.nan)
+    pair.loss(1).backward()
+    with pytest.raises(BusbwError, match=r"blocks.1.up.weight; the other 22 parameters were updated"):
+        pair.optimizer.step()
+    assert torch.equal(pair.optimizer.weights()[name], before)
+    assert all(one.isfinite().all() for one in pair.optimizer.weights().values())
+    pair.optimizer.close()
+
+
+def test_a_second_backward_before_the_step_is_refused():
+    pair = Pair()
+    pair.loss(0).backward()
+    with pytest.raises(UsageError, match="second gradient"):
+        pair.loss(1).backward()
+    pair.optimizer.close()
+
+
+def test_too_little_memory_is_said_before_anything_is_allocated(monkeypatch):
+    monkeypatch.setattr(host_memory, "available", lambda: host_memory.RESERVE + 100_000)
+    torch.manual_seed(1)
+    net = Net()
+    with pytest.raises(NoMeasurement, match=r"need 0.00 GB of host memory, and 0.00 of") as caught:
+        offload(net, torch.optim.AdamW(net.parameters()), max_norm=None)
+    assert "gpu_share=0." in caught.value.hint
+    assert {one.dtype for one in net.parameters()} == {torch.float32}
+
+
+def test_updates_that_fail_reach_the_program(monkeypatch):
+    pair = Pair()
+
+    def fails(*_):
+        raise RuntimeError("no such processor")
+
+    monkeypatch.setattr(pair.optimizer.worker.adam, "update", fails)
+    with pytest.raises(BusbwError, match="no such processor"):
+        pair.loss(0).backward()
+        pair.optimizer.ready()
+    pair.optimizer.close()
+
+
+def test_updates_that_do_not_end_are_waited_for_no_longer_than_the_limit(monkeypatch):
+    pair = Pair()
+    release = torch.multiprocessing.Event()
+    monkeypatch.setattr(worker, "LIMIT_S", 0.2)
+    monkeypatch.setattr(pair.optimizer.worker.adam, "update", lambda *_: release.wait(30))
+    with pytest.raises(BusbwError, match=r"did not end in 0\.2 s"):
+        pair.loss(0).backward()
+        pair.optimizer.ready()
+    release.set()
+    pair.optimizer.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gpu_share": 1.5}, "gpu_share is 1.5"),
+        ({"gpu_share": math.nan}, "gpu_share is nan"),
+        ({"max_norm": 0.0}, "max_norm is 0.0"),
+        ({"max_norm": math.nan}, "max_norm is nan"),
+        ({"threads": -1}, "threads is -1"),
+        ({"skip_nonfinite": True}, "needs max_norm"),
+    ],
+)
+def test_settings_that_are_invalid_are_refused(options, message):
+    net = Net()
+    with pytest.raises(UsageError, match=message):
+        offload(net, torch.optim.AdamW(net.parameters()), **{"max_norm": None} | options)
+
+
+def test_optimizers_that_are_no_plain_adamw_are_refused():
+    net = Net()
+    for made, message in (
+        (torch.optim.SGD(net.parameters(), lr=1.0), "not a SGD"),
+        (torch.optim.AdamW(net.parameters(), amsgrad=True), "amsgrad"),
+        (torch.optim.AdamW(net.blocks.parameters()), "tokens.weight is not among"),
+        (torch.optim.AdamW([*net.parameters(), nn.Parameter(torch.zeros(1))]), "1 parameters are not of the model"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            offload(net, made, max_norm=None)
