@@ -56,13 +56,13 @@ def offload(
     if isinstance(model, DistributedDataParallel):
         _under_ddp(model, made)
     else:
-        made.keep([one.parameter.register_post_accumulate_grad_hook(_collector(made, one)) for one in parameters])
+        made.at_end([one.parameter.register_post_accumulate_grad_hook(_collector(made, one)).remove for one in parameters])
     if stream_weights:
-        made.keep(Streamer(inner, made, units).handles)
+        made.at_end([Streamer(inner, made, units).close])
     else:
-        made.keep(_waits(made, units))
-        made.keep([inner.register_load_state_dict_post_hook(lambda *_: made.adopt())])
-    made.keep([inner.register_state_dict_pre_hook(lambda *_: made.ready())])
+        made.at_end([handle.remove for handle in _waits(made, units)])
+        made.at_end([inner.register_load_state_dict_post_hook(lambda *_: made.adopt()).remove])
+    made.at_end([inner.register_state_dict_pre_hook(lambda *_: made.ready()).remove])
     return made
 
 
@@ -130,7 +130,7 @@ def _waits(made: OffloadedAdamW, units: list[Unit]) -> list[Any]:
     def before(unit: Unit) -> Any:
         def hook(*_: object) -> None:
             unit.called = True
-            made.ready(unit.order)
+            made.ready(unit.parameters)
 
         return hook
 

@@ -71,6 +71,18 @@ class Lane:
         if self._stream is not None:
             self._stream.wait_event(moment.event)
 
+    def rest(self) -> None:
+        """Block this thread, without keeping a core busy, until the current stream has done what it has been given so far."""
+        if self._stream is not None:
+            event = torch.cuda.Event(blocking=True)
+            event.record(torch.cuda.current_stream(self.device))
+            event.synchronize()
+
+    def finish(self) -> None:
+        """Block this thread until all copies so far have ended."""
+        if self._stream is not None:
+            self._stream.synchronize()
+
     def hold_current(self) -> None:
         """What the current stream is given from now on begins after all copies so far."""
         if self._stream is not None:

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +58,7 @@ class OffloadedAdamW(torch.optim.Optimizer):
         self._held: list[Piece] = []
         self._borrowed = self._accumulates = False
         self.waited_s, self.steps, self.skipped, self.norm = 0.0, 0, 0, 0.0
-        self._handles: list[Any] = []
+        self._at_end: list[Callable[[], object]] = []
 
     # From here on the autograd threads call.
 
@@ -83,7 +83,7 @@ class OffloadedAdamW(torch.optim.Optimizer):
             self._send(one, gradient, rule)
 
     def _send(self, one: Offloaded, gradient: torch.Tensor, rule: Rule) -> None:
-        self.ready(one.unit.order)  # the slots are free
+        self.ready([one])  # its slot is free
         assert one.slot is not None
         self.down.after_current()
         self._norms.send(one, self.down)
@@ -124,10 +124,10 @@ class OffloadedAdamW(torch.optim.Optimizer):
         finally:
             self._accumulates = False
 
-    def ready(self, order: int | None = None) -> None:
-        """Wait until the unit of this order, or every one, has its new weights."""
+    def ready(self, parameters: Sequence[Offloaded] | None = None) -> None:
+        """Wait until these parameters, or all, have their new weights."""
         begun = time.perf_counter()
-        self.worker.wait(order)
+        self.worker.wait(self.parameters if parameters is None else parameters)
         self.waited_s += time.perf_counter() - begun
 
     @torch.no_grad()
@@ -148,6 +148,7 @@ class OffloadedAdamW(torch.optim.Optimizer):
             self._borrowed = False
         if not came:
             return
+        self.down.rest()
         self.norm, wrong = self._norms.total(came)
         self.steps += 1
         finite = self.norm < float("inf") and not wrong  # not wrong here, but on another rank: the norm is not finite
@@ -252,12 +253,15 @@ class OffloadedAdamW(torch.optim.Optimizer):
         self.load_weights(found["weights"])
 
     def close(self) -> None:
-        """End the updates, and let go of the model and of pinned memory."""
-        self.worker.close()
-        for handle in self._handles:
-            handle.remove()
-        self.placement.close()
+        """End the updates, and let go of the model, which keeps its bf16 weights on the device, and of pinned memory."""
+        try:
+            self.ready()
+        finally:
+            self.worker.close()
+            for finish in self._at_end:
+                finish()
+            self.placement.close()
 
-    def keep(self, handles: list[Any]) -> None:
-        """Hooks to remove at the end."""
-        self._handles += handles
+    def at_end(self, calls: Sequence[Callable[[], object]]) -> None:
+        """What `close` calls after the updates."""
+        self._at_end += calls

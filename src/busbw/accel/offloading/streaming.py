@@ -37,7 +37,7 @@ class Streamed:
             return
         self.reserve()
         assert self._room is not None
-        self._optimizer.ready(self.unit.order)
+        self._optimizer.ready(self.parameters)
         self._optimizer.up.after(self._room)
         for one in self.parameters:
             for part in one.pieces():
@@ -70,28 +70,36 @@ class Streamer:
     def __init__(self, model: nn.Module, optimizer: OffloadedAdamW, units: list[Unit]) -> None:
         self._optimizer, self._root = optimizer, units[0]
         self._streamed = [Streamed(unit, optimizer) for unit in units[1:] if any(not one.on_device for one in unit.parameters)]
-        self.handles: list[Any] = [model.register_forward_pre_hook(self._begin)]
+        self._handles: list[Any] = [model.register_forward_pre_hook(self._begin)]
         for number, one in enumerate(self._streamed):
             self._watch(number, one)
         for one in self._streamed:
             for parameter in one.parameters:
                 _own_storage(parameter)
             one.release()
-        self.handles.append(model.register_state_dict_post_hook(lambda *given: self._add_weights(*given)))
-        self.handles.append(model.register_load_state_dict_pre_hook(_refuse))
+        self._handles.append(model.register_state_dict_post_hook(lambda *given: self._add_weights(*given)))
+        self._handles.append(model.register_load_state_dict_pre_hook(_refuse))
+
+    def close(self) -> None:
+        """Bring all weights to the device, to stay there."""
+        for handle in self._handles:
+            handle.remove()
+        for unit in self._streamed:
+            unit.use()
+        self._optimizer.up.finish()
 
     def _watch(self, number: int, one: Streamed) -> None:
         module = one.unit.module
-        self.handles.append(module.register_forward_pre_hook(lambda *_: self._before(number)))
-        self.handles.append(module.register_forward_hook(lambda _module, _inputs, output: self._after(number, output)))
+        self._handles.append(module.register_forward_pre_hook(lambda *_: self._before(number)))
+        self._handles.append(module.register_forward_hook(lambda _module, _inputs, output: self._after(number, output)))
         for parameter in one.parameters:
-            self.handles.append(parameter.parameter.register_post_accumulate_grad_hook(one.gradient_came))
+            self._handles.append(parameter.parameter.register_post_accumulate_grad_hook(one.gradient_came))
 
     def _begin(self, *_: object) -> None:
         """A forward of the model: the root's weights go up, and nothing is left from a backward that did not end."""
         if self._optimizer.unfinished:
             raise UsageError("forward between backward and optimizer.step(), while weights are streamed", "call step() first")
-        self._optimizer.ready(self._root.order)
+        self._optimizer.ready(self._root.parameters)
         copied = None
         self._optimizer.up.after_current()
         for one in self._root.parameters:

@@ -3,8 +3,8 @@
 import heapq
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -38,7 +38,7 @@ class Worker:
         self.update_s = 0.0
         self._coming: deque[Piece] = deque()  # in the order of their copies
         self._here: list[Piece] = []  # a heap
-        self._left: dict[int, int] = {}  # pieces of each unit that are not updated
+        self._left: Counter[int] = Counter()  # pieces of each parameter that are not updated, by its index
         self._last_up: dict[int, Copied] = {}
         self._rising: deque[Copied] = deque()
         self._error: BaseException | None = None
@@ -50,28 +50,27 @@ class Worker:
     def submit(self, pieces: list[Piece]) -> None:
         """Update these pieces as soon as their gradients have arrived."""
         with self._state:
-            for piece in pieces:
-                self._left[piece.one.unit.order] = self._left.get(piece.one.unit.order, 0) + 1
+            self._left.update(piece.one.index for piece in pieces)
             self._coming.extend(pieces)
             self._state.notify_all()
 
-    def wait(self, order: int | None = None) -> None:
-        """Block until the unit of this order, or every one, has its new weights in place.
+    def wait(self, parameters: Sequence[Offloaded]) -> None:
+        """Block until these parameters have their new weights in place.
 
         Raises:
             BusbwError: updates failed, or did not end in LIMIT_S.
         """
         deadline = time.monotonic() + LIMIT_S
         with self._state:
-            while (sum(self._left.values()) if order is None else self._left.get(order, 0)) and self._error is None:
+            while self._error is None and any(self._left[one.index] for one in parameters):
                 if not self._state.wait(max(0.0, deadline - time.monotonic())):
-                    left = sum(self._left.values())
+                    left = self._left.total()
                     raise BusbwError(
                         f"updates did not end in {LIMIT_S:g} s: {left} pieces are left", "look at the load of the host's cores"
                     )
             if self._error is not None:
                 raise BusbwError(f"updates in host memory failed: {self._error}", "load the last checkpoint") from self._error
-            copies = [self._last_up.pop(key) for key in list(self._last_up) if order in (None, key)]
+            copies = [self._last_up.pop(one.index) for one in parameters if one.index in self._last_up]
         for copied in copies:
             copied.wait()
 
@@ -126,9 +125,10 @@ class Worker:
         copied = None if self._up is None else self._raise(one.local[part], slot)
         with self._state:
             if copied is not None:
-                self._last_up[one.unit.order] = copied
-            self._left[one.unit.order] -= 1
-            self._state.notify_all()
+                self._last_up[one.index] = copied
+            self._left[one.index] -= 1
+            if not self._left[one.index]:
+                self._state.notify_all()
 
     def _raise(self, to: torch.Tensor, slot: torch.Tensor) -> Copied:
         """Start the copy of new weights to the device."""
