@@ -13,7 +13,7 @@ def update(one: Offloaded, gradient: torch.Tensor, rule: Rule, found_inf: torch.
     """
     states = one.states
     assert states is not None
-    step = torch.tensor(float(rule.step), device=gradient.device)
+    step = torch.full((), float(rule.step), device=gradient.device)  # torch.tensor would copy it, behind the weights on their way up
     for part in one.pieces():
         wide = gradient[part].float()
         if rule.scale != 1:

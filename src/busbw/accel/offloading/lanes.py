@@ -1,11 +1,12 @@
 """Copies between a GPU and its host in streams of their own. On a CPU they are plain copies."""
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-DOWN, UP = "down", "up"
+IN_FLIGHT = 1 << 30  # bytes: several layers, so that the GPU always has work
 
 
 @dataclass(slots=True)
@@ -56,6 +57,13 @@ class Lane:
         self.device = device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.traffic = Traffic()
+        self._flying: deque[tuple[Copied, int]] = deque()
+
+    def throttle(self) -> None:
+        """Block this thread while more than IN_FLIGHT bytes wait to be copied: a program that is far ahead of the GPU would fill its memory."""
+        while sum(size for _, size in self._flying) > IN_FLIGHT:
+            copied, _ = self._flying.popleft()
+            copied.wait()
 
     def after_current(self) -> None:
         """Later copies begin after what the current stream has been given so far."""
@@ -99,9 +107,11 @@ class Lane:
             begun.record()
             to.copy_(source, non_blocking=True)
             ended.record()
+        copied = Copied(begun, ended)
         if source.is_cuda:
             source.record_stream(self._stream)
-        return Copied(begun, ended)
+            self._flying.append((copied, to.nbytes))
+        return copied
 
     def measured(self, copied: Copied) -> None:
         """Count the duration of a copy that has ended."""

@@ -38,17 +38,16 @@ class Norms:
 
     def total(self, came: Sequence[Offloaded]) -> tuple[float, list[str]]:
         """The norm of these gradients over all ranks that share the model, and which of them are not finite here. Waits for the device."""
-        mine = {one.index for one in came}
-        kinds = {groups for index, groups in self._groups.items() if index in mine}
-        square = torch.zeros((), dtype=torch.float64, device=self._here.device)
-        for groups in sorted(kinds, key=len):
-            chosen = [index for index in sorted(mine) if self._groups[index] == groups]
-            part = self._here[chosen].double().square().sum()
+        values = self._here.tolist()
+        square = sum(values[one.index] ** 2 for one in came if not self._groups[one.index])
+        sharded = sorted((one for one in came if self._groups[one.index]), key=lambda one: one.index)
+        for groups in dict.fromkeys(self._groups[one.index] for one in sharded):
+            mine = sum(values[one.index] ** 2 for one in sharded if self._groups[one.index] == groups)
+            part = torch.full((), mine, dtype=torch.float64, device=self._here.device)
             for group in groups:
                 dist.all_reduce(part, group=group)
-            square += part
-        values = torch.cat([self._here, square.sqrt().float().view(1)]).tolist()
-        return values[-1], [one.name for one in came if not math.isfinite(values[one.index])]
+            square += float(part)
+        return math.sqrt(square), [one.name for one in came if not math.isfinite(values[one.index])]
 
 
 def _groups(parameter: torch.Tensor) -> tuple[dist.ProcessGroup, ...]:

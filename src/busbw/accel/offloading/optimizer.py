@@ -85,6 +85,7 @@ class OffloadedAdamW(torch.optim.Optimizer):
     def _send(self, one: Offloaded, gradient: torch.Tensor, rule: Rule) -> None:
         self.ready([one])  # its slot is free
         assert one.slot is not None
+        self.down.throttle()
         self.down.after_current()
         self._norms.send(one, self.down)
         pieces = [

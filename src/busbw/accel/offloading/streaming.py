@@ -84,6 +84,7 @@ class Streamer:
         """Bring all weights to the device, to stay there."""
         for handle in self._handles:
             handle.remove()
+        self._raise_root()
         for unit in self._streamed:
             unit.use()
         self._optimizer.up.finish()
@@ -99,6 +100,12 @@ class Streamer:
         """A forward of the model: the root's weights go up, and nothing is left from a backward that did not end."""
         if self._optimizer.unfinished:
             raise UsageError("forward between backward and optimizer.step(), while weights are streamed", "call step() first")
+        self._raise_root()
+        for unit in self._streamed:
+            unit.release()
+
+    def _raise_root(self) -> None:
+        """Copy the root's weights to the device."""
         self._optimizer.ready(self._root.parameters)
         copied = None
         self._optimizer.up.after_current()
@@ -108,8 +115,6 @@ class Streamer:
                 copied = self._optimizer.up.copy(one.local, one.slot)
         if copied is not None:
             copied.hold_stream()
-        for unit in self._streamed:
-            unit.release()
 
     def _before(self, number: int) -> None:
         mine = self._streamed[number]
