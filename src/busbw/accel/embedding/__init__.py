@@ -1,0 +1,1 @@
+"""Tables of embedding rows that grow, by 64-bit ids."""

@@ -1,0 +1,84 @@
+"""The index of a table: a hash table from ids to rows, with open addressing and linear probing.
+
+An entry has 16 bytes: the id, the number of its row, and a mark. An entry without a row holds -1 minus the lookups of the id so far. So
+the index also counts lookups before admission, and an evicted id keeps its entry. When the index is filled to LOAD, it is built anew:
+larger if the stored rows need it, and without ids that have no row. With admission it keeps those with the most lookups, at least two,
+which bounds the memory: the lookups of the others are forgotten, and counted.
+"""
+
+import torch
+
+from busbw.accel.embedding.initial import mix
+from busbw.core.errors import UsageError
+
+EMPTY = -(1 << 63)  # marks an entry as free; the id with this value has an entry of its own, behind the others
+LOAD = 0.75
+LEAST_SLOTS = 64
+MOST_SLOTS = 1 << 30
+
+
+class Index:
+    """Entries on a device: `entries` is [slots + 1, 2] in int64, `words` the same memory as [slots + 1, 4] in int32."""
+
+    def __init__(self, slots: int, device: torch.device) -> None:
+        self.slots = slots
+        self.entries = torch.empty(slots + 1, 2, dtype=torch.int64, device=device)
+        self.entries[:, 0] = EMPTY
+        self.words = self.entries.view(torch.int32)
+        self.words[:, 2] = -1
+        self.words[:, 3] = 0
+
+    @property
+    def ids(self) -> torch.Tensor:
+        """The id of each slot."""
+        return self.entries[:, 0]
+
+    @property
+    def rows(self) -> torch.Tensor:
+        """The row of each slot, or -1 minus the lookups so far."""
+        return self.words[:, 2]
+
+    @property
+    def marks(self) -> torch.Tensor:
+        """The lookup that last used each slot, see table.py."""
+        return self.words[:, 3]
+
+    def stored(self) -> torch.Tensor:
+        """The slots with a row, in ascending order of ids, so that the order does not depend on that of insertion."""
+        slots = (self.rows >= 0).nonzero().flatten()
+        order: torch.Tensor = slots[self.ids[slots].argsort()]
+        return order
+
+
+def slots_for(rows: int, batch: int) -> int:
+    """Slots, a power of two, such that so many rows and the ids of a batch fill at most half.
+
+    Raises:
+        UsageError: they are more than 32-bit numbers of slots allow.
+    """
+    slots = 1 << (max(LEAST_SLOTS, 2 * (rows + batch)) - 1).bit_length()
+    if slots > MOST_SLOTS:
+        raise UsageError(f"a table of {rows} rows, and {batch} ids in a lookup", f"a table has at most {MOST_SLOTS // 2} of both")
+    return slots
+
+
+def _home(index: Index, ids: torch.Tensor) -> torch.Tensor:
+    return torch.where(ids == EMPTY, index.slots, mix(ids) & (index.slots - 1))
+
+
+def probe(index: Index, ids: torch.Tensor, *, insert: bool) -> tuple[torch.Tensor, int]:
+    """The slot of each id (-1: none), and how many entries were inserted. The ids are unique."""
+    at, inserted = _home(index, ids), 0
+    found = torch.full_like(ids, -1)
+    pending = torch.arange(len(ids), device=ids.device)
+    while pending.numel():
+        slot, wanted = at[pending], ids[pending]
+        free = (index.ids[slot] == EMPTY) & (wanted != EMPTY)
+        if insert:
+            index.ids[slot[free]] = wanted[free]  # one of several ids that want the same slot gets it
+            inserted += int((free & (index.ids[slot] == wanted)).sum())
+        same = index.ids[slot] == wanted
+        found[pending[same]] = slot[same]
+        pending = pending[~same] if insert else pending[~same & ~free]
+        at[pending] = (at[pending] + 1) & (index.slots - 1)
+    return found, inserted

@@ -1,0 +1,60 @@
+"""The settings of a table: how many rows, their first values, the optimizer, and which ids have rows."""
+
+from dataclasses import dataclass
+
+from busbw.core.errors import UsageError
+
+INITS = ("uniform", "normal", "zeros")
+OPTIMIZERS = ("sgd", "adam", "rowwise_adam", "rowwise_adagrad")
+EVICTIONS = ("none", "lfu", "lru")
+MOST_ROWS = 1 << 30  # rows and slots of the index have 32-bit numbers
+
+
+@dataclass(frozen=True, slots=True)
+class TableSettings:
+    """The settings of a table.
+
+    Attributes:
+        capacity: the most rows; None: until memory is full.
+        initial: rows that are allocated at first.
+        init: initial values: "uniform" in [-init_scale, init_scale), "normal" with this standard deviation, or "zeros".
+        seed: initial values depend on the seed, the id and the column alone.
+        optimizer: "sgd", "adam", "rowwise_adam" or "rowwise_adagrad" (one second moment per row).
+        betas: decay of the first and second moment.
+        weight_decay: decoupled (as in AdamW), and applied only to the rows of an update.
+        eviction: which rows make room in a full table: "lfu", with the fewest lookups; "lru", not looked up for the longest time; "none":
+            new ids are refused.
+        admission: lookups of an id in training before it gets a row. See embedding/index.py for the memory that counts them.
+        deterministic: sum the gradients of repeated ids in the order of the ids, which needs a sort per lookup on GPUs.
+        strict: raise an error where ids are refused or gradients are not finite. Otherwise both are counted.
+    """
+
+    capacity: int | None = None
+    initial: int = 1 << 12
+    init: str = "uniform"
+    init_scale: float = 0.05
+    seed: int = 0
+    optimizer: str = "adam"
+    lr: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    eviction: str = "none"
+    admission: int = 1
+    deterministic: bool = False
+    strict: bool = False
+
+    def __post_init__(self) -> None:  # noqa: D105
+        for name, known in {"init": INITS, "optimizer": OPTIMIZERS, "eviction": EVICTIONS}.items():
+            if (value := getattr(self, name)) not in known:
+                raise UsageError(f"{name} is '{value}'", f"{name} is one of {', '.join(known)}")
+        for name, value, least in (("capacity", self.capacity, 1), ("initial", self.initial, 1), ("admission", self.admission, 1)):
+            if value is not None and not least <= value <= MOST_ROWS:
+                raise UsageError(f"{name} is {value}", f"{name} is from {least} to {MOST_ROWS}")
+        for name in ("init_scale", "lr", "eps", "weight_decay"):
+            if not 0 <= getattr(self, name) < float("inf"):  # also true for nan
+                raise UsageError(f"{name} is {getattr(self, name)}", f"{name} is a finite number of at least 0")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise UsageError(f"betas are {self.betas}", "each beta is at least 0 and below 1")
+        if self.eviction != "none" and self.capacity is None:
+            raise UsageError(f"eviction '{self.eviction}' without a capacity", "give capacity, the rows from which on others are evicted")
