@@ -1,4 +1,4 @@
-"""Exchange of gradients over slow networks: in two dimensions, in narrower formats, or only the largest elements.
+"""Exchange of gradients over slow networks: in two dimensions, in narrower formats, or only the largest elements. Embeddings that grow.
 
 Needs torch (`busbw[torch]`). Torch is imported by the first name that needs it; `Settings` does not.
 """
@@ -11,13 +11,26 @@ from busbw.accel.settings import Settings
 if TYPE_CHECKING:
     from busbw.accel.comm_worker import CommWorker, Traffic
     from busbw.accel.ddp import Attached, attach
+    from busbw.accel.embedding import DynamicEmbedding, TableSettings
     from busbw.accel.fsdp import Sharded, attach_fully_sharded
     from busbw.accel.offloading.attach import offload
     from busbw.accel.offloading.optimizer import OffloadedAdamW
 
-__all__ = ["Attached", "CommWorker", "OffloadedAdamW", "Settings", "Sharded", "Traffic", "attach", "attach_fully_sharded", "offload"]
+__all__ = [
+    "Attached",
+    "CommWorker",
+    "DynamicEmbedding",
+    "OffloadedAdamW",
+    "Settings",
+    "Sharded",
+    "TableSettings",
+    "Traffic",
+    "attach",
+    "attach_fully_sharded",
+    "offload",
+]
 _MODULES = dict.fromkeys(("Attached", "attach"), "ddp") | dict.fromkeys(("Sharded", "attach_fully_sharded"), "fsdp")
-_MODULES |= dict.fromkeys(("CommWorker", "Traffic"), "comm_worker")
+_MODULES |= dict.fromkeys(("CommWorker", "Traffic"), "comm_worker") | dict.fromkeys(("DynamicEmbedding", "TableSettings"), "embedding")
 _MODULES |= {"offload": "offloading.attach", "OffloadedAdamW": "offloading.optimizer"}
 
 

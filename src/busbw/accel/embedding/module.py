@@ -1,0 +1,228 @@
+"""An nn.Module over a table of rows that grows, divided over ranks by id."""
+
+import math
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.autograd.function import once_differentiable
+
+from busbw.accel.embedding import saving
+from busbw.accel.embedding.exchange import WIRES, Exchange, shared
+from busbw.accel.embedding.settings import TableSettings
+from busbw.accel.embedding.table import Table
+from busbw.core.errors import BusbwError, UsageError
+
+POOLINGS = ("none", "sum", "mean")
+Update = Callable[[torch.Tensor], None]  # takes gradients
+
+
+class DynamicEmbedding(nn.Module):
+    """Rows of `dim` fp32 values by 64-bit id. A row is made when a training step first asks for its id.
+
+    The optimizer is part of the table: backward updates the rows of the batch. There is no nn.Parameter, so that torch's optimizers and
+    DistributedDataParallel ignore the table, and `state_dict` does not have it: use `save` and `load`. `lr` may be set before any step.
+
+    With several ranks the rows are divided by a hash of the id, and each row is on one rank only. Forward and backward are then
+    collective: every rank calls both equally often, with empty ids where it has no data. The gradient of a row is the sum over the ranks,
+    divided by the number of ranks, as DistributedDataParallel averages; `average=False` leaves it a sum.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        settings: TableSettings | None = None,
+        *,
+        pooling: str = "none",
+        group: dist.ProcessGroup | None = None,
+        device: torch.device | str | None = None,
+        wire: str = "fp32",
+        average: bool = True,
+        check_finite: bool = True,
+        timeout: timedelta | None = None,
+    ) -> None:
+        """Collective, if torch.distributed is initialised: every rank of the group makes its modules in the same order.
+
+        Args:
+            dim: values of a row.
+            settings: of the table of each rank, so that capacities add up.
+            pooling: none, or the sum or mean of bags, as in nn.EmbeddingBag.
+            group: the ranks that share the rows; None: a new group of all ranks. A group that is given must not be in use by another
+                thread during forward and backward.
+            device: of the table; None: the current GPU, or the CPU without one.
+            wire: the format of rows and gradients between ranks. bf16 halves the bytes, and rounds each value by at most 2**-8 of it.
+            average: divide gradients by the number of ranks.
+            check_finite: refuse gradients with nan or infinity before any row is updated. It waits for the GPU once in each backward.
+            timeout: the limit of each exchange; None: that of torch.distributed.
+
+        Raises:
+            UsageError: an argument is invalid, or ranks differ in them.
+        """
+        super().__init__()
+        if dim < 1:
+            raise UsageError(f"dim is {dim}: a row has at least one value", "give a positive dim")
+        for name, value, known in (("pooling", pooling, POOLINGS), ("wire", wire, WIRES)):
+            if value not in known:
+                raise UsageError(f"{name} is '{value}'", f"{name} is one of {', '.join(known)}")
+        self.dim, self.pooling, self.wire, self.average, self.check_finite = dim, pooling, wire, average, check_finite
+        self.settings = settings or TableSettings()
+        self.lr = self.settings.lr
+        self._exchange = self._made_exchange(group, timeout)
+        self.table = Table(dim, self.settings, torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")))
+        self.device = self.table.device
+
+    def forward(self, ids: torch.Tensor, offsets: torch.Tensor | None = None) -> torch.Tensor:
+        """The rows of `ids` (integers of any shape): fp32 [..., dim]. With pooling, one row for each bag: fp32 [bags, dim].
+
+        Bags are rows of two-dimensional `ids`, or begin at `offsets` (int64 [bags]) of one-dimensional ones. In training mode with
+        gradients enabled, ids that are new get a row, if the settings admit them. Otherwise the table is not changed, and an id without a
+        row has its initial values.
+
+        Raises:
+            UsageError: `ids` or `offsets` have a wrong type or shape.
+            BusbwError: an exchange with other ranks failed. No row was updated.
+        """
+        self._check(ids, offsets)
+        flat = ids.reshape(-1).to(self.device, torch.int64)
+        train = self.training and torch.is_grad_enabled()
+        anchor = torch.empty(0, device=self.device, requires_grad=train)
+        values, positions = _Rows.apply(anchor, flat, self, train)
+        if self.pooling == "none":
+            rows = values if positions is None else nn.functional.embedding(positions, values)
+            return rows.view(*ids.shape, self.dim)
+        if positions is None:
+            positions = torch.arange(len(flat), device=self.device)
+        offsets = None if offsets is None else offsets.to(self.device, torch.int64)
+        return nn.functional.embedding_bag(positions.view(ids.shape), values, offsets, mode=self.pooling)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the rows and optimizer states of all ranks into `folder`, which all ranks share. Collective.
+
+        The checkpoint that was there is replaced once the new one is complete. Between forward and backward, or during them, is no time
+        to save.
+
+        Raises:
+            BusbwError: a rank could not write. The checkpoint that was there is unchanged.
+        """
+        saving.save(folder, self.table, self.dim, self.settings, self._exchange)
+
+    def load(self, folder: str | os.PathLike[str]) -> None:
+        """Read a checkpoint that any number of ranks has written. Collective. `lr` stays as it is.
+
+        Raises:
+            UsageError: the checkpoint is incomplete, damaged, or of another dim or optimizer; or this table has rows already.
+            BusbwError: some rows found no place in the table.
+        """
+        saving.load(folder, self.table, self.dim, self.settings, self._exchange)
+
+    def extra_repr(self) -> str:
+        """What print(model) shows."""
+        ranks = 1 if self._exchange is None else self._exchange.ranks
+        return f"{self.dim}, pooling={self.pooling}, optimizer={self.settings.optimizer}, ranks={ranks}, device={self.device}"
+
+    def _made_exchange(self, group: dist.ProcessGroup | None, timeout: timedelta | None) -> Exchange | None:
+        """None: this rank is alone."""
+        if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size(group) == 1:
+            if group is not None and dist.get_rank(group) < 0:
+                raise UsageError(f"rank {dist.get_rank()} is not in the group of the embedding", "make it on the ranks of the group only")
+            return None
+        exchange = shared(group, timeout)
+        every = exchange.gather(f"dim {self.dim}, pooling {self.pooling}, wire {self.wire}, average {self.average}, {self.settings}")
+        differing = [rank for rank, given in enumerate(every) if given != every[0]]
+        if differing:
+            names = ", ".join(map(str, differing))
+            raise UsageError(
+                f"ranks {names} make another embedding than rank 0: {every[differing[0]]}; rank 0: {every[0]}",
+                "make the same modules in the same order on every rank",
+            )
+        return exchange
+
+    def _check(self, ids: torch.Tensor, offsets: torch.Tensor | None) -> None:
+        if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+            raise UsageError(f"ids are {ids.dtype}", "give integers, for example int64")
+        if self.pooling == "none":
+            if offsets is not None:
+                raise UsageError("offsets are for bags, and pooling is none", 'make the embedding with pooling="sum" or "mean"')
+        elif ids.dim() != (2 if offsets is None else 1):
+            shape = list(ids.shape)
+            raise UsageError(
+                f"ids of shape {shape} {'without' if offsets is None else 'with'} offsets are no bags",
+                "give ids of one dimension and offsets, or ids of two without",
+            )
+
+    def _look_up(self, ids: torch.Tensor, train: bool) -> tuple[torch.Tensor, torch.Tensor | None, Update]:
+        """Values, the position of each id in them (None: they are in the order of `ids`), and what their gradients go to."""
+        exchange = self._exchange
+        if exchange is None:
+            values, update = self._read(ids, train)
+
+            def checked(gradients: torch.Tensor) -> None:
+                self._refuse_not_finite(ids, gradients)
+                update(gradients)
+
+            return values, None, checked
+        route = exchange.route(ids)
+        rows, update = self._read(route.wanted, train)
+
+        def sent(gradients: torch.Tensor) -> None:
+            self._refuse_not_finite(route.ids, gradients)
+            if self.average:
+                gradients = gradients / exchange.ranks
+            update(exchange.gradients_out(route, gradients, self.wire))
+
+        return exchange.rows_back(route, rows, self.wire), route.positions, sent
+
+    def _read(self, ids: torch.Tensor, train: bool) -> tuple[torch.Tensor, Update]:
+        """Rows of this rank's table, and what updates them."""
+        table = self.table
+        if not train:
+            return table.rows(ids, train=False), lambda _: None
+        if self.settings.admission > 1 or self.settings.eviction == "lfu":
+            # The table counts each position. An id counts once in a step, so that the number of ranks makes no difference.
+            distinct, inverse = torch.unique(ids, return_inverse=True)
+            values, _ = table.lookup(distinct)
+            return values[inverse], lambda gradients: table.update(ids, gradients, self.lr)
+        values, handle = table.lookup(ids)
+        return values, lambda gradients: table.apply(handle, gradients, self.lr)
+
+    def _refuse_not_finite(self, ids: torch.Tensor, gradients: torch.Tensor) -> None:
+        if not self.check_finite:
+            return
+        bad = None
+        if not math.isfinite(gradients.sum(dtype=torch.float64).item()):  # the sum of finite fp32 values is finite in doubles
+            bad = int(ids[(~gradients.isfinite()).any(1)][0])
+        first, where = bad, ""
+        if self._exchange is not None:
+            rank, first = self._exchange.first_of(bad, self.device)
+            where = f" at {self._exchange.name(rank)}"
+        if first is None:
+            return
+        raise BusbwError(
+            f"the gradient of id {first}{where} has nan or infinity. No row was updated",
+            "print the loss of this step; check_finite=False turns the check off",
+        )
+
+
+class _Rows(torch.autograd.Function):
+    """Rows out of a table; their gradients update it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, anchor: torch.Tensor, ids: torch.Tensor, embedding: DynamicEmbedding, train: bool
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """`anchor` makes torch call backward: there is no other input with a gradient."""
+        values, positions, update = embedding._look_up(ids, train)
+        ctx.update = update
+        if positions is not None:
+            ctx.mark_non_differentiable(positions)
+        return values, positions
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, gradients: torch.Tensor, _: Any) -> tuple[None, ...]:
+        ctx.update(gradients.contiguous())
+        return None, None, None, None

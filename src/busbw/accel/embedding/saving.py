@@ -1,0 +1,174 @@
+"""Checkpoints of a table that ranks share: complete or refused, for any number of ranks.
+
+A folder has `manifest` and one folder `save-<number>`, in which each rank writes its shard in parts that fit into memory:
+`shard-<rank>-of-<ranks>.part-<number>`. The manifest names that folder and counts its rows. Rank 0 replaces it once all parts are on disk,
+in one step: until then the checkpoint before is complete.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from busbw.accel import checkpoint
+from busbw.accel.embedding.exchange import Exchange, owners
+from busbw.accel.embedding.settings import TableSettings
+from busbw.accel.embedding.table import Table
+from busbw.core.errors import BusbwError, UsageError
+
+KIND, PART_KIND = "dynamic embedding", "part of a dynamic embedding"
+MANIFEST = "manifest"
+PART_BYTES = 256 << 20
+_STATES = 3  # at most: a row and two moments
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The shard of a rank, or why it was not written."""
+
+    rows: int = 0
+    parts: int = 0
+    error: str = ""
+
+
+def save(folder: str | os.PathLike[str], table: Table, dim: int, settings: TableSettings, exchange: Exchange | None) -> None:
+    """See DynamicEmbedding.save."""
+    target = Path(folder)
+    rank, ranks = (0, 1) if exchange is None else (exchange.rank, exchange.ranks)
+    own = _begun(target) if rank == 0 else ("", "")
+    name, error = own if exchange is None else exchange.gather(own)[0]
+    mine = Written(error=error)
+    if not error:
+        try:
+            mine = _write_shard(target / name, table, rank, ranks, dim)
+        except (BusbwError, OSError) as reason:
+            mine = Written(error=str(reason))
+    every = [mine] if exchange is None else exchange.gather(mine)
+    failed = [one.error for one in every]
+    if rank == 0 and not any(failed):
+        failed[0] = _commit(target, name, every, {"dim": dim, "optimizer": settings.optimizer, "step": table.step})
+    if rank == 0 and any(failed) and name:
+        shutil.rmtree(target / name, ignore_errors=True)
+    _raise_first(target, failed if exchange is None else exchange.gather(failed)[0])
+
+
+def load(folder: str | os.PathLike[str], table: Table, dim: int, settings: TableSettings, exchange: Exchange | None) -> None:
+    """See DynamicEmbedding.load."""
+    rank, ranks = (0, 1) if exchange is None else (exchange.rank, exchange.ranks)
+    error, hint, rows = "", "", 0
+    try:
+        if len(table):
+            raise UsageError(f"the table has {len(table)} rows already", "load into a new DynamicEmbedding")
+        manifest = _read_manifest(Path(folder), dim, settings)
+        expected = sum(manifest["rows"])
+        for chunk in _read_shards(Path(folder), manifest, rank, ranks):
+            mine = owners(chunk["ids"], ranks) == rank
+            rows += int(mine.sum())
+            table.load({name: values[mine] for name, values in chunk.items()})
+        table.step = manifest["step"]
+    except BusbwError as failed:
+        error, hint = failed.message, failed.hint
+    every = [(error, hint, rows)] if exchange is None else exchange.gather((error, hint, rows))
+    for other, (reason, advice, _) in enumerate(every):
+        if reason:
+            raise UsageError(reason if ranks == 1 else f"rank {other}: {reason}", advice)
+    loaded = sum(rows for _, _, rows in every)
+    if loaded != expected:
+        raise UsageError(f"the checkpoint {folder} has {expected} rows, and {loaded} were read", "load the one before it")
+
+
+def _begun(target: Path) -> tuple[str, str]:
+    """The name of the folder of a new save, made by rank 0, and why it could not be made."""
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        numbers = [int(one.name.removeprefix("save-")) for one in target.glob("save-*") if one.name.removeprefix("save-").isdigit()]
+        name = f"save-{max(numbers, default=0) + 1:06d}"
+        (target / name).mkdir()
+    except OSError as error:
+        return "", f"{target} cannot be written: {error.strerror or error}"
+    return name, ""
+
+
+def _write_shard(folder: Path, table: Table, rank: int, ranks: int, dim: int) -> Written:
+    if not folder.is_dir():
+        raise BusbwError(f"{folder}, which rank 0 has made, is not there: the folder is not shared by all ranks")
+    rows = parts = 0
+    for chunk in table.export(max(1, PART_BYTES // (4 * dim * _STATES))):
+        # torch.save writes all that a view is a part of.
+        state = {name: values.clone() if values.untyped_storage().nbytes() > values.nbytes else values for name, values in chunk.items()}
+        checkpoint.save(state, folder / _part(rank, ranks, parts), PART_KIND)
+        rows, parts = rows + len(chunk["ids"]), parts + 1
+    return Written(rows, parts)
+
+
+def _commit(target: Path, name: str, every: list[Written], facts: Mapping[str, Any]) -> str:
+    """Make the new save the checkpoint and delete the others. Returns why it could not."""
+    ranks = len(every)
+    missing = [
+        path.name
+        for rank, one in enumerate(every)
+        for path in (target / name / _part(rank, ranks, part) for part in range(one.parts))
+        if not path.is_file()
+    ]
+    if missing:
+        return f"rank 0 does not see {missing[0]} in {target / name}: the folder is not shared by all ranks"
+    shards = {"ranks": ranks, "rows": [one.rows for one in every], "parts": [one.parts for one in every]}
+    try:
+        checkpoint.save({"save": name, **facts, **shards}, target / MANIFEST, KIND)
+    except BusbwError as error:
+        return str(error)
+    _delete_saves(target, keep=name)
+    return ""
+
+
+def _raise_first(target: Path, errors: list[str]) -> None:
+    """The first error, by rank; nothing without any."""
+    rank, error = next(((rank, error) for rank, error in enumerate(errors) if error), (0, ""))
+    if not error:
+        return
+    who = f"rank {rank}: " if len(errors) > 1 else ""
+    kept = f"; the checkpoint that was in {target} is unchanged" if (target / MANIFEST).exists() else ""
+    raise BusbwError(f"the embedding was not saved: {who}{error}{kept}", f"df -h {target} shows the free space")
+
+
+def _delete_saves(target: Path, keep: str) -> None:
+    for one in target.glob("save-*"):
+        if one.name != keep:
+            shutil.rmtree(one, ignore_errors=True)
+
+
+def _read_manifest(target: Path, dim: int, settings: TableSettings) -> Mapping[str, Any]:
+    manifest = checkpoint.load(target / MANIFEST, KIND)
+    for name, here in (("dim", dim), ("optimizer", settings.optimizer)):
+        if manifest[name] != here:
+            raise UsageError(
+                f"the checkpoint {target} has {name} {manifest[name]}, and the table has {here}", f"make the embedding with {name} {here}"
+            )
+    return manifest
+
+
+def _read_shards(target: Path, manifest: Mapping[str, Any], rank: int, ranks: int) -> Iterator[Mapping[str, torch.Tensor]]:
+    """The chunks that may have rows of this rank: those of its own shard, if as many ranks have saved, otherwise all."""
+    before = manifest["ranks"]
+    for shard in [rank] if before == ranks else range(before):
+        rows = 0
+        for part in range(manifest["parts"][shard]):
+            path = target / manifest["save"] / _part(shard, before, part)
+            if not path.exists():
+                raise UsageError(f"{path.name} is missing in {path.parent}", "every rank must see the folder that the ranks have saved to")
+            chunk = checkpoint.load(path, PART_KIND)
+            rows += len(chunk["ids"])
+            yield chunk
+        if rows != manifest["rows"][shard]:
+            raise UsageError(
+                f"shard {shard} of {target} has {rows} rows, and the manifest says {manifest['rows'][shard]}",
+                "load the checkpoint before it",
+            )
+
+
+def _part(rank: int, ranks: int, part: int) -> str:
+    return f"shard-{rank:05d}-of-{ranks:05d}.part-{part:05d}"

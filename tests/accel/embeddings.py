@@ -1,0 +1,350 @@
+"""Scenarios of embeddings that ranks share, on every rank of a job."""
+
+import json
+import os
+import re
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from embedding_oracle import Oracle
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from busbw.accel import heartbeat
+from busbw.accel.embedding import DynamicEmbedding, TableSettings, saving
+from busbw.accel.embedding.exchange import owners
+from busbw.accel.embedding.initial import mix
+from busbw.core.errors import BusbwError
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "large-embeddings.md"
+DIM = 6
+STEPS = 20
+BATCH = 48  # of all ranks
+SCENARIOS = []
+
+
+def scenario(made: Callable[[], Any]) -> Callable[[], Any]:
+    """Every rank runs it."""
+    SCENARIOS.append(made.__name__)
+    return made
+
+
+def settings(optimizer: str = "adam", **words: Any) -> TableSettings:
+    return TableSettings(capacity=4096, optimizer=optimizer, lr=0.05, **words)
+
+
+def batch(step: int) -> torch.Tensor:
+    """Ids of a Zipf law over all 64 bits, of all ranks."""
+    made = torch.Generator().manual_seed(step)
+    return mix(torch.rand(BATCH, generator=made, dtype=torch.float64).pow(-1.5).long())
+
+
+def share(whole: torch.Tensor, rank: int | None = None, ranks: int | None = None) -> torch.Tensor:
+    """A rank's part of a batch; this rank's, among all."""
+    return whole.chunk(ranks or dist.get_world_size())[dist.get_rank() if rank is None else rank]
+
+
+def alone() -> dist.ProcessGroup:
+    """A group of this rank."""
+    return [dist.new_group([rank]) for rank in range(dist.get_world_size())][dist.get_rank()]
+
+
+def initial_of(chosen: TableSettings) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The rows that a table begins with, from a table that stays empty."""
+    empty = DynamicEmbedding(DIM, chosen, group=alone(), device="cpu").eval()
+    return lambda ids: empty(ids).detach()
+
+
+def gradient(step: int) -> torch.Tensor:
+    """Of the whole batch."""
+    return torch.randn(BATCH, DIM, generator=torch.Generator().manual_seed(7000 + step))
+
+
+def step_of(embedding: DynamicEmbedding, step: int, **who: int) -> torch.Tensor:
+    """One step of a loss whose gradient is known. Returns what forward gave."""
+    rows = embedding(share(batch(step), **who))
+    (rows * share(gradient(step), **who)).sum().backward()
+    return rows.detach()
+
+
+def rows_of(embedding: DynamicEmbedding) -> dict[int, torch.Tensor]:
+    """The rows and optimizer states of this rank by id, in one tensor each."""
+    kept = {}
+    for chunk in embedding.table.export(100):
+        names = sorted(name for name in chunk if name not in ("ids", "score"))
+        every = torch.cat([chunk[name].double().view(len(chunk["ids"]), -1) for name in names], 1)
+        kept |= dict(zip(chunk["ids"].tolist(), every, strict=True))
+    return kept
+
+
+def values_of(embedding: DynamicEmbedding) -> dict[int, torch.Tensor]:
+    """The rows alone."""
+    return {
+        identity: row
+        for chunk in embedding.table.export(100)
+        for identity, row in zip(chunk["ids"].tolist(), chunk["rows"].double(), strict=True)
+    }
+
+
+def all_of(own: dict[int, torch.Tensor], group: dist.ProcessGroup | None = None) -> dict[int, torch.Tensor]:
+    """Those of all ranks; no id may be on two."""
+    every: list[dict[int, torch.Tensor]] = [{}] * dist.get_world_size(group)
+    dist.all_gather_object(every, own, group=group)
+    joined = {identity: row for one in every for identity, row in one.items()}
+    assert len(joined) == sum(map(len, every))
+    return joined
+
+
+def apart(some: dict[int, torch.Tensor], others: dict[int, torch.Tensor]) -> float:
+    """The largest difference of an element, where both have the same ids."""
+    assert some.keys() == others.keys(), (len(some), len(others))
+    return max(float((some[identity] - others[identity]).abs().max()) for identity in some)
+
+
+def against_the_dictionary(chosen: TableSettings, steps: int = STEPS, **words: Any) -> dict[str, Any]:
+    """Every row that forward gives and that is kept."""
+    embedding = DynamicEmbedding(DIM, chosen, device="cpu", **words)
+    oracle = Oracle(DIM, chosen, initial_of(chosen))
+    divisor = dist.get_world_size() if words.get("average", True) else 1
+    forward = 0.0
+    for step in range(steps):
+        whole, handle = oracle.lookup(batch(step))
+        forward = max(forward, float((step_of(embedding, step).double() - share(whole)).abs().max()))
+        oracle.apply(handle, gradient(step) / divisor)
+    kept = all_of(values_of(embedding))
+    assert all(owners(torch.tensor(list(values_of(embedding))), dist.get_world_size()) == dist.get_rank())
+    return {"forward": forward, "kept": apart(kept, {identity: one["rows"] for identity, one in oracle.kept.items()}), "rows": len(kept)}
+
+
+@scenario
+def sgd() -> dict[str, Any]:
+    return against_the_dictionary(settings("sgd"))
+
+
+@scenario
+def adam() -> dict[str, Any]:
+    return against_the_dictionary(settings("adam", weight_decay=0.01))
+
+
+@scenario
+def admitted_at_the_second_sight() -> dict[str, Any]:
+    return against_the_dictionary(settings("sgd", admission=2))
+
+
+@scenario
+def summed() -> dict[str, Any]:
+    return against_the_dictionary(settings("sgd"), average=False)
+
+
+@scenario
+def bf16() -> dict[str, Any]:
+    return against_the_dictionary(settings("sgd"), wire="bf16", steps=4)
+
+
+class Model(nn.Module):
+    """An embedding and a dense layer."""
+
+    def __init__(self, embedding: DynamicEmbedding) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding, self.dense = embedding, nn.Linear(DIM, 1)
+
+    def forward(self, *bags: torch.Tensor) -> torch.Tensor:
+        return self.dense(torch.tanh(20 * self.embedding(*bags))).squeeze(-1)
+
+
+def trained(optimizer: str, pooling: str, **words: Any) -> dict[str, Any]:
+    """Under DistributedDataParallel, each rank with its part, and on one rank with all."""
+    chosen = settings(optimizer, **words)
+    together, whole = (Model(DynamicEmbedding(DIM, chosen, pooling=pooling, group=group, device="cpu")) for group in (None, alone()))
+    wrapped = DistributedDataParallel(together)
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (together, whole)]
+    losses = []
+    for step in range(STEPS):
+        ids = batch(step) if pooling == "none" else batch(step).view(-1, 3)
+        labels = (ids.view(len(ids), -1)[:, 0] % 2).float()
+        for model in (together, whole):
+            model.embedding.lr = 0.05 / (1 + step // 10)
+        for model, some, wanted, steps in zip((wrapped, whole), (share(ids), ids), (share(labels), labels), optimizers, strict=True):
+            steps.zero_grad()
+            bags = (some,) if pooling != "sum" else (some.flatten(), torch.arange(0, some.numel(), 3))
+            loss = nn.functional.binary_cross_entropy_with_logits(model(*bags), wanted)
+            loss.backward()
+            steps.step()
+        losses.append(float(loss.detach()))
+    dense = max(float((some - other).abs().max()) for some, other in zip(together.parameters(), whole.parameters(), strict=True))
+    rows = apart(all_of(values_of(together.embedding)), values_of(whole.embedding))
+    return {"dense": dense, "rows": rows, "losses": losses, "parameters": len(list(together.embedding.parameters()))}
+
+
+@scenario
+def trained_sgd() -> dict[str, Any]:
+    return trained("sgd", "none")
+
+
+@scenario
+def trained_adam() -> dict[str, Any]:
+    return trained("adam", "none")
+
+
+@scenario
+def trained_mean_of_bags() -> dict[str, Any]:
+    return trained("adam", "mean")
+
+
+@scenario
+def trained_sum_of_bags() -> dict[str, Any]:
+    return trained("sgd", "sum", admission=2)
+
+
+@scenario
+def not_finite() -> dict[str, Any]:
+    """The last rank's gradient of one id is nan: every rank refuses the step, and goes on."""
+    embedding = DynamicEmbedding(DIM, settings(), device="cpu")
+    step_of(embedding, 0)
+    ids = share(batch(1))
+    rows = embedding(ids)
+    before, factor = rows_of(embedding), torch.ones(len(ids), 1)
+    if dist.get_rank() == dist.get_world_size() - 1:
+        factor[3] = float("nan")
+    try:
+        (rows * factor).sum().backward()
+        said = ""
+    except BusbwError as error:
+        said = error.message
+    same = apart(before, rows_of(embedding))
+    step_of(embedding, 2)
+    return {"said": said, "id": int(batch(1).chunk(dist.get_world_size())[-1][3]), "changed": same}
+
+
+@scenario
+def without_data() -> int:
+    """Ranks without ids take part; evaluation adds nothing."""
+    embedding = DynamicEmbedding(DIM, settings(), device="cpu")
+    ids = torch.arange(10) if dist.get_rank() == 0 else torch.zeros(0, dtype=torch.int64)
+    assert embedding(ids).shape == (len(ids), DIM)
+    embedding(ids).sum().backward()
+    assert torch.equal(embedding.eval()(torch.arange(1000, 1010)), embedding(torch.arange(1000, 1010)))
+    embedding.train()
+    with torch.no_grad():
+        embedding(torch.arange(2000, 2010))
+    return len(all_of(rows_of(embedding)))
+
+
+@scenario
+def differing() -> str:
+    """Ranks with other settings."""
+    try:
+        DynamicEmbedding(DIM + dist.get_rank(), settings(), device="cpu")
+    except BusbwError as error:
+        return error.message
+    return ""
+
+
+def said_by(action: Callable[[], Any]) -> str:
+    """The error that it ends with."""
+    try:
+        action()
+    except BusbwError as error:
+        return error.message
+    return ""
+
+
+@scenario
+def resharded() -> dict[str, Any]:
+    """Saved by some ranks and loaded by others, an embedding trains on as one that was never saved."""
+    saving.PART_BYTES = 2000  # several parts
+    folder, chosen, rank = Path(sys.argv[1]) / "saved", settings("adam"), dist.get_rank()
+    order = [ranks for ranks in (2, 4, 2, 1, 4, 2, 2) if ranks <= dist.get_world_size()]
+    groups = {ranks: dist.new_group(list(range(ranks))) for ranks in sorted(set(order))}
+    reference = DynamicEmbedding(DIM, chosen, group=alone(), device="cpu")
+    saved, loaded, continued, parts = {}, [], [], 0
+    for number, ranks in enumerate(order):
+        steps = range(4 * number, 4 * number + 4)
+        for step in steps:
+            step_of(reference, step, rank=0, ranks=1)
+        if rank < ranks:
+            embedding = DynamicEmbedding(DIM, chosen, group=groups[ranks], device="cpu", average=False)
+            if number:
+                embedding.load(folder)
+                found = all_of(rows_of(embedding), groups[ranks])
+                loaded += [apart(saved, found)] if saved else []
+            for step in steps:
+                step_of(embedding, step, rank=rank, ranks=ranks)
+            embedding.save(folder)
+            saved = all_of(rows_of(embedding), groups[ranks])
+            continued.append(apart(saved, rows_of(reference)))
+            parts = len(list(folder.rglob("*part*")))
+        else:
+            saved = {}
+        dist.barrier()
+    return {"loaded": loaded, "continued": continued, "rows": len(saved), "parts": parts, "saves": len(list(folder.glob("save-*")))}
+
+
+@scenario
+def refused() -> dict[str, Any]:
+    """A disk that is full on one rank keeps the checkpoint before; what is incomplete or of another table is refused on every rank."""
+    folder, rank = Path(sys.argv[1]) / "refused", dist.get_rank()
+    embedding = DynamicEmbedding(DIM, settings(), device="cpu")
+    step_of(embedding, 0)
+    embedding.save(folder)
+    before = rows_of(embedding)
+    step_of(embedding, 1)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    if rank == 1:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200, limits[1]))
+    said = {"full": said_by(lambda: embedding.save(folder))}
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    said["left"] = sorted(one.name for one in folder.iterdir())
+    again = DynamicEmbedding(DIM, settings(), device="cpu")
+    again.load(folder)
+    said["same"] = apart(before, rows_of(again)) == 0
+    said["twice"] = said_by(lambda: again.load(folder))
+    said["optimizer"] = said_by(lambda: DynamicEmbedding(DIM, settings("sgd"), device="cpu").load(folder))
+    said["dim"] = said_by(lambda: DynamicEmbedding(DIM + 1, settings(), device="cpu").load(folder))
+    said["capacity"] = said_by(lambda: DynamicEmbedding(DIM, TableSettings(capacity=2), device="cpu").load(folder))
+    for name, damage in (("cut", lambda path: path.write_bytes(path.read_bytes()[:-90])), ("missing", Path.unlink)):
+        dist.barrier()
+        if rank == 0:
+            damage(next(folder.glob("save-*/shard-00001-of-*")))
+        dist.barrier()
+        said[name] = said_by(lambda: DynamicEmbedding(DIM, settings(), device="cpu").load(folder))
+    said["absent"] = said_by(lambda: DynamicEmbedding(DIM, settings(), device="cpu").load(folder / "other"))
+    return said
+
+
+@scenario
+def documented() -> dict[str, Any]:
+    """The training of docs/how-to/large-embeddings.md."""
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    os.chdir(sys.argv[1])
+    made: dict[str, Any] = {"print": lambda _: None}
+    exec(code.replace("dist.init_process_group()", ""), made)
+    return {"loss": float(made["loss"].detach()), "same": apart(rows_of(made["model"].rows), rows_of(made["again"])) == 0}
+
+
+def lost() -> dict[str, Any]:
+    """A rank that leaves out its backward, and then one that ends."""
+    heartbeat.BEAT_S, heartbeat.PATIENCE_S = 0.2, 0.8
+    last = dist.get_rank() == dist.get_world_size() - 1
+    embedding = DynamicEmbedding(DIM, settings(), device="cpu", timeout=timedelta(seconds=1))
+    rows = embedding(share(batch(0)))
+    before = rows_of(embedding)
+    said = {"absent": "" if last else said_by(lambda: rows.sum().backward())}
+    assert apart(before, rows_of(embedding)) == 0
+    heartbeat._FOUND += "/2"  # else what the first failure found
+    embedding = DynamicEmbedding(DIM, settings(), device="cpu")
+    embedding(share(batch(0)))
+    if last:
+        os._exit(7)
+    said["lost"] = said_by(lambda: embedding(share(batch(1))))
+    print(json.dumps(said), flush=True)
+    os._exit(0)  # no barrier can follow

@@ -1,0 +1,150 @@
+"""Embeddings that ranks share: each row is as in a dictionary, training as on one rank, checkpoints are whole and re-shard."""
+
+import embeddings
+import jobs
+import pytest
+import torch
+from torch import nn
+
+from busbw.accel import DynamicEmbedding, TableSettings
+from busbw.accel.embedding import prefixed
+from busbw.core.errors import UsageError
+
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel embeddings")]  # each job of ranks is run once
+
+FOUR = ["adam", "trained_adam", "not_finite", "without_data", "resharded", "refused"]
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    return jobs.all_well(jobs.run(tmp_path_factory.mktemp("job"), "embeddings", embeddings.SCENARIOS, 2))
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory):
+    return jobs.all_well(jobs.run(tmp_path_factory.mktemp("job"), "embeddings", FOUR, 4))
+
+
+@pytest.fixture(params=["two", "four"])
+def job(request):
+    return request.getfixturevalue(request.param)
+
+
+def of(job, name):
+    """What each rank said of a scenario, if the job has it."""
+    return [said[name] for said in job if name in said]
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "summed"])
+def test_every_row_is_as_in_a_dictionary(two, four, name):
+    for said in of(two, name) + of(four, name):
+        assert said["forward"] < 1e-5 and said["kept"] < 1e-5 and said["rows"] > 100, said
+
+
+def test_rows_are_admitted_by_steps(two):
+    for said in of(two, "admitted_at_the_second_sight"):
+        assert said["forward"] < 1e-5 and said["kept"] < 1e-5 and 0 < said["rows"] < 100, said
+
+
+def test_bf16_on_the_wire_rounds_each_value(two):
+    for said in of(two, "bf16"):
+        assert 0 < said["forward"] < 0.01 and 0 < said["kept"] < 0.01, said
+
+
+@pytest.mark.parametrize("name", ["trained_sgd", "trained_adam", "trained_mean_of_bags", "trained_sum_of_bags"])
+def test_a_training_under_ddp_equals_one_rank_with_the_whole_batch(two, four, name):
+    for said in of(two, name) + of(four, name):
+        assert said["dense"] < 1e-5 and said["rows"] < 1e-4, said
+        assert said["losses"][-1] < said["losses"][0] and said["parameters"] == 0
+
+
+def test_a_gradient_that_is_not_finite_changes_no_row_of_any_rank(job):
+    for said in of(job, "not_finite"):
+        assert f"the gradient of id {said['id']} at rank {len(job) - 1} on host0 has nan" in said["said"]
+        assert said["changed"] == 0
+
+
+def test_ranks_without_data_take_part(job):
+    assert of(job, "without_data") == [10] * len(job)
+
+
+def test_ranks_with_different_embeddings_all_fail(two):
+    for said in of(two, "differing"):
+        assert said.startswith("ranks 1 make another embedding") and f"dim {embeddings.DIM + 1}" in said
+
+
+def test_checkpoints_reshard(job):
+    first = job[0]["resharded"]
+    assert first["loaded"] == [0.0] * (4 if len(job) == 2 else 6), "bit by bit"
+    assert max(first["continued"]) < 1e-4 and first["rows"] > 100
+    assert first["parts"] > 4 and first["saves"] == 1
+
+
+def test_a_save_that_fails_keeps_the_checkpoint_before(job):
+    for said in of(job, "refused"):
+        assert "the embedding was not saved: rank 1: " in said["full"] and "is unchanged" in said["full"], said["full"]
+        assert said["left"] == ["manifest", "save-000001"] and said["same"]
+
+
+def test_checkpoints_that_do_not_fit_are_refused_on_every_rank(job):
+    for said in of(job, "refused"):
+        assert "rows already" in said["twice"]
+        assert "has optimizer adam, and the table has sgd" in said["optimizer"]
+        assert f"has dim {embeddings.DIM}, and the table has {embeddings.DIM + 1}" in said["dim"]
+        assert "capacity of 2 rows" in said["capacity"]
+        assert "cut off or damaged" in said["cut"] and "shard-00001" in said["cut"]
+        assert "is missing in" in said["missing"] and "there is no checkpoint" in said["absent"]
+
+
+def test_the_training_of_the_docs_runs(two):
+    for said in of(two, "documented"):
+        assert said["loss"] < 0.5 and said["same"], said
+
+
+def test_an_exchange_that_fails_names_the_rank(tmp_path):
+    first, last = jobs.run(tmp_path, "embeddings", ["lost"], 2)
+    assert (first["code"], last["code"]) == (0, 7), first["stderr"]
+    assert "the exchange of gradients of an embedding failed at rank 0 of 2; all ranks are alive, so one of them" in first["absent"]
+    assert "the exchange of ids of an embedding failed at rank 0 of 2; lost: rank 1 on host0" in first["lost"]
+
+
+@pytest.mark.parametrize("pooling", ["none", "sum", "mean"])
+def test_one_rank_is_as_torch(pooling):
+    made = DynamicEmbedding(5, TableSettings(optimizer="sgd", lr=0.5), pooling=pooling, device="cpu")
+    every = torch.arange(40)
+    weight = made.eval()(every if pooling == "none" else every[:, None]).requires_grad_()
+    made.train()
+    ids, offsets = torch.tensor([3, 8, 3, 30, 3, 9]), torch.tensor([0, 2, 2])  # the second bag is empty
+    if pooling == "none":
+        got, wanted = made(ids.view(2, 3).int()), nn.functional.embedding(ids.view(2, 3), weight)
+    else:
+        got, wanted = made(ids, offsets), nn.functional.embedding_bag(ids, weight, offsets, mode=pooling)
+    torch.testing.assert_close(got, wanted)
+    for rows in (got, wanted):
+        (rows**2).sum().backward()
+    torch.testing.assert_close(made.eval()(every if pooling == "none" else every[:, None]), weight.detach() - 0.5 * weight.grad)
+    assert made.table.counters.stored == 4
+
+
+def test_one_rank_refuses_what_it_cannot_take():
+    made, bags = (DynamicEmbedding(5, device="cpu", pooling=pooling) for pooling in ("none", "sum"))
+    for embedding, given, message in (
+        (made, (torch.zeros(3),), "ids are torch.float32"),
+        (made, (torch.arange(3), torch.arange(1)), "offsets are for bags"),
+        (bags, (torch.arange(3),), "without offsets"),
+        (bags, (torch.zeros(3, 2).long(), torch.arange(1)), "with offsets"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            embedding(*given)
+    for words in ({"dim": 0}, {"dim": 2, "pooling": "max"}, {"dim": 2, "wire": "fp8"}):
+        with pytest.raises(UsageError):
+            DynamicEmbedding(**words)
+
+
+def test_features_share_a_table_without_sharing_rows():
+    ids = torch.tensor([0, 1, (1 << 48) - 1])
+    every = torch.cat([prefixed(ids, feature) for feature in (0, 1, 32767)])
+    assert len(every.unique()) == 9 and int(every.min()) == 0
+    for wrong, feature in ((ids, 32768), (ids, -1), (ids - 1, 0), (ids + 1, 0)):
+        with pytest.raises(UsageError):
+            prefixed(wrong, feature)
