@@ -27,6 +27,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "large-embeddings.md"
 DIM = 6
 STEPS = 20
 BATCH = 48  # of all ranks
+DEVICE = os.environ.get("ACCEL_DEVICE", "cpu")
 SCENARIOS = []
 
 
@@ -58,8 +59,8 @@ def alone() -> dist.ProcessGroup:
 
 def initial_of(chosen: TableSettings) -> Callable[[torch.Tensor], torch.Tensor]:
     """The rows that a table begins with, from a table that stays empty."""
-    empty = DynamicEmbedding(DIM, chosen, group=alone(), device="cpu").eval()
-    return lambda ids: empty(ids).detach()
+    empty = DynamicEmbedding(DIM, chosen, group=alone(), device=DEVICE).eval()
+    return lambda ids: empty(ids).detach().cpu()
 
 
 def gradient(step: int) -> torch.Tensor:
@@ -70,8 +71,8 @@ def gradient(step: int) -> torch.Tensor:
 def step_of(embedding: DynamicEmbedding, step: int, **who: int) -> torch.Tensor:
     """One step of a loss whose gradient is known. Returns what forward gave."""
     rows = embedding(share(batch(step), **who))
-    (rows * share(gradient(step), **who)).sum().backward()
-    return rows.detach()
+    (rows.cpu() * share(gradient(step), **who)).sum().backward()
+    return rows.detach().cpu()
 
 
 def rows_of(embedding: DynamicEmbedding) -> dict[int, torch.Tensor]:
@@ -110,7 +111,7 @@ def apart(some: dict[int, torch.Tensor], others: dict[int, torch.Tensor]) -> flo
 
 def against_the_dictionary(chosen: TableSettings, steps: int = STEPS, **words: Any) -> dict[str, Any]:
     """Every row that forward gives and that is kept."""
-    embedding = DynamicEmbedding(DIM, chosen, device="cpu", **words)
+    embedding = DynamicEmbedding(DIM, chosen, device=DEVICE, **words)
     oracle = Oracle(DIM, chosen, initial_of(chosen))
     divisor = dist.get_world_size() if words.get("average", True) else 1
     forward = 0.0
@@ -163,13 +164,15 @@ class Model(nn.Module):
 def trained(optimizer: str, pooling: str, **words: Any) -> dict[str, Any]:
     """Under DistributedDataParallel, each rank with its part, and on one rank with all."""
     chosen = settings(optimizer, **words)
-    together, whole = (Model(DynamicEmbedding(DIM, chosen, pooling=pooling, group=group, device="cpu")) for group in (None, alone()))
+    together, whole = (
+        Model(DynamicEmbedding(DIM, chosen, pooling=pooling, group=group, device=DEVICE)).to(DEVICE) for group in (None, alone())
+    )
     wrapped = DistributedDataParallel(together)
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (together, whole)]
     losses = []
     for step in range(STEPS):
         ids = batch(step) if pooling == "none" else batch(step).view(-1, 3)
-        labels = (ids.view(len(ids), -1)[:, 0] % 2).float()
+        labels = (ids.view(len(ids), -1)[:, 0] % 2).float().to(DEVICE)
         for model in (together, whole):
             model.embedding.lr = 0.05 / (1 + step // 10)
         for model, some, wanted, steps in zip((wrapped, whole), (share(ids), ids), (share(labels), labels), optimizers, strict=True):
@@ -207,11 +210,11 @@ def trained_sum_of_bags() -> dict[str, Any]:
 @scenario
 def not_finite() -> dict[str, Any]:
     """The last rank's gradient of one id is nan: every rank refuses the step, and goes on."""
-    embedding = DynamicEmbedding(DIM, settings(), device="cpu")
+    embedding = DynamicEmbedding(DIM, settings(), device=DEVICE)
     step_of(embedding, 0)
     ids = share(batch(1))
     rows = embedding(ids)
-    before, factor = rows_of(embedding), torch.ones(len(ids), 1)
+    before, factor = rows_of(embedding), torch.ones(len(ids), 1, device=DEVICE)
     if dist.get_rank() == dist.get_world_size() - 1:
         factor[3] = float("nan")
     try:
@@ -227,7 +230,7 @@ def not_finite() -> dict[str, Any]:
 @scenario
 def without_data() -> int:
     """Ranks without ids take part; evaluation adds nothing."""
-    embedding = DynamicEmbedding(DIM, settings(), device="cpu")
+    embedding = DynamicEmbedding(DIM, settings(), device=DEVICE)
     ids = torch.arange(10) if dist.get_rank() == 0 else torch.zeros(0, dtype=torch.int64)
     assert embedding(ids).shape == (len(ids), DIM)
     embedding(ids).sum().backward()
@@ -242,7 +245,7 @@ def without_data() -> int:
 def differing() -> str:
     """Ranks with other settings."""
     try:
-        DynamicEmbedding(DIM + dist.get_rank(), settings(), device="cpu")
+        DynamicEmbedding(DIM + dist.get_rank(), settings(), device=DEVICE)
     except BusbwError as error:
         return error.message
     return ""
@@ -264,14 +267,14 @@ def resharded() -> dict[str, Any]:
     folder, chosen, rank = Path(sys.argv[1]) / "saved", settings("adam"), dist.get_rank()
     order = [ranks for ranks in (2, 4, 2, 1, 4, 2, 2) if ranks <= dist.get_world_size()]
     groups = {ranks: dist.new_group(list(range(ranks))) for ranks in sorted(set(order))}
-    reference = DynamicEmbedding(DIM, chosen, group=alone(), device="cpu")
+    reference = DynamicEmbedding(DIM, chosen, group=alone(), device=DEVICE)
     saved, loaded, continued, parts = {}, [], [], 0
     for number, ranks in enumerate(order):
         steps = range(4 * number, 4 * number + 4)
         for step in steps:
             step_of(reference, step, rank=0, ranks=1)
         if rank < ranks:
-            embedding = DynamicEmbedding(DIM, chosen, group=groups[ranks], device="cpu", average=False)
+            embedding = DynamicEmbedding(DIM, chosen, group=groups[ranks], device=DEVICE, average=False)
             if number:
                 embedding.load(folder)
                 found = all_of(rows_of(embedding), groups[ranks])
@@ -292,7 +295,7 @@ def resharded() -> dict[str, Any]:
 def refused() -> dict[str, Any]:
     """A disk that is full on one rank keeps the checkpoint before; what is incomplete or of another table is refused on every rank."""
     folder, rank = Path(sys.argv[1]) / "refused", dist.get_rank()
-    embedding = DynamicEmbedding(DIM, settings(), device="cpu")
+    embedding = DynamicEmbedding(DIM, settings(), device=DEVICE)
     step_of(embedding, 0)
     embedding.save(folder)
     before = rows_of(embedding)
@@ -304,20 +307,25 @@ def refused() -> dict[str, Any]:
     said = {"full": said_by(lambda: embedding.save(folder))}
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     said["left"] = sorted(one.name for one in folder.iterdir())
-    again = DynamicEmbedding(DIM, settings(), device="cpu")
+    dist.barrier()
+    if rank == 0:
+        (folder / "save-000041").mkdir()  # of a job that was killed while it saved
+    again = DynamicEmbedding(DIM, settings(), device=DEVICE)
     again.load(folder)
+    again.save(folder)
+    said["killed"] = sorted(one.name for one in folder.iterdir())
     said["same"] = apart(before, rows_of(again)) == 0
     said["twice"] = said_by(lambda: again.load(folder))
-    said["optimizer"] = said_by(lambda: DynamicEmbedding(DIM, settings("sgd"), device="cpu").load(folder))
-    said["dim"] = said_by(lambda: DynamicEmbedding(DIM + 1, settings(), device="cpu").load(folder))
-    said["capacity"] = said_by(lambda: DynamicEmbedding(DIM, TableSettings(capacity=2), device="cpu").load(folder))
+    said["optimizer"] = said_by(lambda: DynamicEmbedding(DIM, settings("sgd"), device=DEVICE).load(folder))
+    said["dim"] = said_by(lambda: DynamicEmbedding(DIM + 1, settings(), device=DEVICE).load(folder))
+    said["capacity"] = said_by(lambda: DynamicEmbedding(DIM, TableSettings(capacity=2), device=DEVICE).load(folder))
     for name, damage in (("cut", lambda path: path.write_bytes(path.read_bytes()[:-90])), ("missing", Path.unlink)):
         dist.barrier()
         if rank == 0:
             damage(next(folder.glob("save-*/shard-00001-of-*")))
         dist.barrier()
-        said[name] = said_by(lambda: DynamicEmbedding(DIM, settings(), device="cpu").load(folder))
-    said["absent"] = said_by(lambda: DynamicEmbedding(DIM, settings(), device="cpu").load(folder / "other"))
+        said[name] = said_by(lambda: DynamicEmbedding(DIM, settings(), device=DEVICE).load(folder))
+    said["absent"] = said_by(lambda: DynamicEmbedding(DIM, settings(), device=DEVICE).load(folder / "other"))
     return said
 
 
@@ -335,13 +343,13 @@ def lost() -> dict[str, Any]:
     """A rank that leaves out its backward, and then one that ends."""
     heartbeat.BEAT_S, heartbeat.PATIENCE_S = 0.2, 0.8
     last = dist.get_rank() == dist.get_world_size() - 1
-    embedding = DynamicEmbedding(DIM, settings(), device="cpu", timeout=timedelta(seconds=1))
+    embedding = DynamicEmbedding(DIM, settings(), device=DEVICE, timeout=timedelta(seconds=1))
     rows = embedding(share(batch(0)))
     before = rows_of(embedding)
     said = {"absent": "" if last else said_by(lambda: rows.sum().backward())}
     assert apart(before, rows_of(embedding)) == 0
     heartbeat._FOUND += "/2"  # else what the first failure found
-    embedding = DynamicEmbedding(DIM, settings(), device="cpu")
+    embedding = DynamicEmbedding(DIM, settings(), device=DEVICE)
     embedding(share(batch(0)))
     if last:
         os._exit(7)

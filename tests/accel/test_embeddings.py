@@ -25,6 +25,15 @@ def four(tmp_path_factory):
     return jobs.all_well(jobs.run(tmp_path_factory.mktemp("job"), "embeddings", FOUR, 4))
 
 
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_on_gpus_every_row_is_as_in_a_dictionary(tmp_path):
+    names = [name for name in embeddings.SCENARIOS if name != "documented"]
+    said = jobs.all_well(jobs.run(tmp_path, "embeddings", names, 2, ACCEL_DEVICE="cuda"))
+    assert max(one[name]["kept"] for one in said for name in ("sgd", "adam", "summed")) < 1e-5
+    assert max(one[name]["rows"] for one in said for name in ("trained_sgd", "trained_adam")) < 1e-4
+    assert all(one["resharded"]["loaded"] == [0.0] * 4 and one["refused"]["same"] for one in said[:1])
+
+
 @pytest.fixture(params=["two", "four"])
 def job(request):
     return request.getfixturevalue(request.param)
@@ -70,7 +79,7 @@ def test_ranks_without_data_take_part(job):
 
 def test_ranks_with_different_embeddings_all_fail(two):
     for said in of(two, "differing"):
-        assert said.startswith("ranks 1 make another embedding") and f"dim {embeddings.DIM + 1}" in said
+        assert said.startswith("ranks 1 make another embedding") and f"dim={embeddings.DIM + 1}" in said
 
 
 def test_checkpoints_reshard(job):
@@ -84,6 +93,7 @@ def test_a_save_that_fails_keeps_the_checkpoint_before(job):
     for said in of(job, "refused"):
         assert "the embedding was not saved: rank 1: " in said["full"] and "is unchanged" in said["full"], said["full"]
         assert said["left"] == ["manifest", "save-000001"] and said["same"]
+        assert said["killed"] == ["manifest", "save-000042"]
 
 
 def test_checkpoints_that_do_not_fit_are_refused_on_every_rank(job):

@@ -57,7 +57,7 @@ class DynamicEmbedding(nn.Module):
             wire: the format of rows and gradients between ranks. bf16 halves the bytes, and rounds each value by at most 2**-8 of it.
             average: divide gradients by the number of ranks.
             check_finite: refuse gradients with nan or infinity before any row is updated. It waits for the GPU once in each backward.
-            timeout: the limit of each exchange; None: that of torch.distributed.
+            timeout: the limit of each exchange in a new group; None: that of torch.distributed.
 
         Raises:
             UsageError: an argument is invalid, or ranks differ in them.
@@ -75,6 +75,7 @@ class DynamicEmbedding(nn.Module):
         self.table = Table(dim, self.settings, torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")))
         self.device = self.table.device
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(self, ids: torch.Tensor, offsets: torch.Tensor | None = None) -> torch.Tensor:
         """The rows of `ids` (integers of any shape): fp32 [..., dim]. With pooling, one row for each bag: fp32 [bags, dim].
 
@@ -87,7 +88,7 @@ class DynamicEmbedding(nn.Module):
             BusbwError: an exchange with other ranks failed. No row was updated.
         """
         self._check(ids, offsets)
-        flat = ids.reshape(-1).to(self.device, torch.int64)
+        flat = ids.reshape(-1).to(self.device, torch.int64).contiguous()
         train = self.training and torch.is_grad_enabled()
         anchor = torch.empty(0, device=self.device, requires_grad=train)
         values, positions = _Rows.apply(anchor, flat, self, train)
@@ -102,8 +103,7 @@ class DynamicEmbedding(nn.Module):
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the rows and optimizer states of all ranks into `folder`, which all ranks share. Collective.
 
-        The checkpoint that was there is replaced once the new one is complete. Between forward and backward, or during them, is no time
-        to save.
+        The checkpoint that was there is replaced once the new one is complete. Call it between steps.
 
         Raises:
             BusbwError: a rank could not write. The checkpoint that was there is unchanged.
@@ -114,8 +114,8 @@ class DynamicEmbedding(nn.Module):
         """Read a checkpoint that any number of ranks has written. Collective. `lr` stays as it is.
 
         Raises:
-            UsageError: the checkpoint is incomplete, damaged, or of another dim or optimizer; or this table has rows already.
-            BusbwError: some rows found no place in the table.
+            UsageError: the checkpoint is incomplete, damaged, or of another dim or optimizer; this table has rows already, or too
+                small a capacity. With an eviction, rows beyond the capacity are evicted instead.
         """
         saving.load(folder, self.table, self.dim, self.settings, self._exchange)
 
@@ -127,11 +127,10 @@ class DynamicEmbedding(nn.Module):
     def _made_exchange(self, group: dist.ProcessGroup | None, timeout: timedelta | None) -> Exchange | None:
         """None: this rank is alone."""
         if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size(group) == 1:
-            if group is not None and dist.get_rank(group) < 0:
-                raise UsageError(f"rank {dist.get_rank()} is not in the group of the embedding", "make it on the ranks of the group only")
             return None
         exchange = shared(group, timeout)
-        every = exchange.gather(f"dim {self.dim}, pooling {self.pooling}, wire {self.wire}, average {self.average}, {self.settings}")
+        own = {name: getattr(self, name) for name in ("dim", "wire", "average", "check_finite", "settings")}
+        every = exchange.gather(", ".join(f"{name}={value}" for name, value in own.items()))
         differing = [rank for rank, given in enumerate(every) if given != every[0]]
         if differing:
             names = ", ".join(map(str, differing))
