@@ -242,6 +242,18 @@ def without_data() -> int:
 
 
 @scenario
+def evicting() -> dict[str, Any]:
+    """The rows that steps had least make room, and every id is counted."""
+    embedding = DynamicEmbedding(DIM, TableSettings(capacity=12, eviction="lfu", optimizer="sgd"), device=DEVICE)
+    often = torch.arange(8).repeat(2)  # the same on every rank
+    for step in range(6):
+        embedding(torch.cat([often, 1000 * (1 + step) + torch.arange(10)])).sum().backward()
+    counts = embedding.table.counters
+    kept = all_of(values_of(embedding))
+    return {"often": all(identity in kept for identity in range(8)), "stored": counts.stored, "moved": counts.inserted - counts.evicted}
+
+
+@scenario
 def differing() -> str:
     """Ranks with other settings."""
     try:

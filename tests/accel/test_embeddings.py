@@ -8,6 +8,7 @@ from torch import nn
 
 from busbw.accel import DynamicEmbedding, TableSettings
 from busbw.accel.embedding import prefixed
+from busbw.accel.embedding.exchange import owners
 from busbw.core.errors import UsageError
 
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel embeddings")]  # each job of ranks is run once
@@ -75,6 +76,11 @@ def test_a_gradient_that_is_not_finite_changes_no_row_of_any_rank(job):
 
 def test_ranks_without_data_take_part(job):
     assert of(job, "without_data") == [10] * len(job)
+
+
+def test_rows_that_are_looked_up_often_stay(two):
+    for said in of(two, "evicting"):
+        assert said["often"] and said["stored"] == said["moved"] <= 12
 
 
 def test_ranks_with_different_embeddings_all_fail(two):
@@ -149,6 +155,14 @@ def test_one_rank_refuses_what_it_cannot_take():
     for words in ({"dim": 0}, {"dim": 2, "pooling": "max"}, {"dim": 2, "wire": "fp8"}):
         with pytest.raises(UsageError):
             DynamicEmbedding(**words)
+
+
+def test_ids_in_sequence_are_spread_evenly():
+    assert owners(torch.tensor([0]), 1 << 31).item() == 0xE220A8397B1DCDAF >> 33  # the first output of SplitMix64 with seed 0
+    for ids in (torch.arange(-40_000, 40_000), torch.arange(80_000) * 8, torch.arange(80_000) << 40):
+        for ranks in (2, 3, 8):
+            counts = torch.bincount(owners(ids, ranks), minlength=ranks)
+            assert counts.min() > 0.95 * 80_000 / ranks
 
 
 def test_features_share_a_table_without_sharing_rows():

@@ -48,6 +48,15 @@ class Exchange:
         self._group = self._mesh.world.group
         self._heartbeat = Heartbeat(self._mesh)
 
+    def check_device(self, device: torch.device) -> None:
+        """Raise UsageError if the group does not exchange tensors of this device."""
+        backends = dist.get_backend_config(self._group)
+        if f"{device.type}:" not in backends:
+            raise UsageError(
+                f"the table is on {device.type}, and torch.distributed was initialized for {backends}",
+                'use init_process_group("cpu:gloo,cuda:nccl"), or another device',
+            )
+
     def route(self, ids: torch.Tensor) -> Route:
         """Send each distinct id of a batch (int64 [n]) to its owner.
 

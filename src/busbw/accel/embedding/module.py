@@ -74,6 +74,8 @@ class DynamicEmbedding(nn.Module):
         self._exchange = self._made_exchange(group, timeout)
         self.table = Table(dim, self.settings, torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")))
         self.device = self.table.device
+        if self._exchange is not None:
+            self._exchange.check_device(self.device)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(self, ids: torch.Tensor, offsets: torch.Tensor | None = None) -> torch.Tensor:

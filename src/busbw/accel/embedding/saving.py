@@ -45,7 +45,7 @@ def save(folder: str | os.PathLike[str], table: Table, dim: int, settings: Table
     if not error:
         try:
             mine = _write_shard(target / name, table, rank, ranks, dim)
-        except (BusbwError, OSError) as reason:
+        except (BusbwError, OSError, RuntimeError) as reason:  # torch's own errors are RuntimeErrors
             mine = Written(error=str(reason))
     every = [mine] if exchange is None else exchange.gather(mine)
     failed = [one.error for one in every]
@@ -72,6 +72,8 @@ def load(folder: str | os.PathLike[str], table: Table, dim: int, settings: Table
         table.step = manifest["step"]
     except BusbwError as failed:
         error, hint = failed.message, failed.hint
+    except RuntimeError as failed:  # of torch, for example without memory
+        error, hint = str(failed).splitlines()[0], "load into a new DynamicEmbedding"
     every = [(error, hint, rows)] if exchange is None else exchange.gather((error, hint, rows))
     for other, (reason, advice, _) in enumerate(every):
         if reason:
