@@ -254,13 +254,13 @@ def evicting() -> dict[str, Any]:
 
 
 @scenario
-def differing() -> str:
-    """Ranks with other settings."""
-    try:
-        DynamicEmbedding(DIM + dist.get_rank(), settings(), device=DEVICE)
-    except BusbwError as error:
-        return error.message
-    return ""
+def differing() -> list[str]:
+    """Ranks with other settings, and one that is not in the group."""
+    group = dist.new_group([0])
+    return [
+        said_by(lambda: DynamicEmbedding(DIM + dist.get_rank(), settings(), device=DEVICE)),
+        said_by(lambda: DynamicEmbedding(DIM, settings(), group=group, device=DEVICE)),
+    ]
 
 
 def said_by(action: Callable[[], Any]) -> str:

@@ -84,8 +84,9 @@ def test_rows_that_are_looked_up_often_stay(two):
 
 
 def test_ranks_with_different_embeddings_all_fail(two):
-    for said in of(two, "differing"):
-        assert said.startswith("ranks 1 make another embedding") and f"dim={embeddings.DIM + 1}" in said
+    for differing, _ in of(two, "differing"):
+        assert differing.startswith("ranks 1 make another embedding") and f"dim={embeddings.DIM + 1}" in differing
+    assert [outside for _, outside in of(two, "differing")] == ["", "rank 1 is not in the group of the embedding"]
 
 
 def test_checkpoints_reshard(job):

@@ -24,12 +24,16 @@ Update = Callable[[torch.Tensor], None]  # takes gradients
 class DynamicEmbedding(nn.Module):
     """Rows of `dim` fp32 values by 64-bit id. A row is made when a training step first asks for its id.
 
-    The optimizer is part of the table: backward updates the rows of the batch. There is no nn.Parameter, so that torch's optimizers and
-    DistributedDataParallel ignore the table, and `state_dict` does not have it: use `save` and `load`. `lr` may be set before any step.
+    The optimizer is part of the table: backward updates the rows that forward returned, once for each forward. There is no nn.Parameter,
+    so that torch's optimizers and DistributedDataParallel ignore the table, and `state_dict` does not have it: use `save` and `load`.
 
     With several ranks the rows are divided by a hash of the id, and each row is on one rank only. Forward and backward are then
     collective: every rank calls both equally often, with empty ids where it has no data. The gradient of a row is the sum over the ranks,
     divided by the number of ranks, as DistributedDataParallel averages; `average=False` leaves it a sum.
+
+    Attributes:
+        lr: the learning rate, which may be set before any step.
+        table: the rows of this rank; `table.counters` counts what was stored, evicted and refused.
     """
 
     def __init__(

@@ -87,8 +87,7 @@ def _begun(target: Path) -> tuple[str, str]:
     """The name of the folder of a new save, made by rank 0, and why it could not be made."""
     try:
         target.mkdir(parents=True, exist_ok=True)
-        numbers = [int(one.name.removeprefix("save-")) for one in target.glob("save-*") if one.name.removeprefix("save-").isdigit()]
-        name = f"save-{max(numbers, default=0) + 1:06d}"
+        name = f"save-{max(_saves(target), default=0) + 1:06d}"
         (target / name).mkdir()
     except OSError as error:
         return "", f"{target} cannot be written: {error.strerror or error}"
@@ -123,7 +122,9 @@ def _commit(target: Path, name: str, every: list[Written], facts: Mapping[str, A
         checkpoint.save({"save": name, **facts, **shards}, target / MANIFEST, KIND)
     except BusbwError as error:
         return str(error)
-    _delete_saves(target, keep=name)
+    for save in _saves(target).values():
+        if save.name != name:
+            shutil.rmtree(save, ignore_errors=True)
     return ""
 
 
@@ -137,10 +138,10 @@ def _raise_first(target: Path, errors: list[str]) -> None:
     raise BusbwError(f"the embedding was not saved: {who}{error}{kept}", f"df -h {target} shows the free space")
 
 
-def _delete_saves(target: Path, keep: str) -> None:
-    for one in target.glob("save-*"):
-        if one.name != keep:
-            shutil.rmtree(one, ignore_errors=True)
+def _saves(target: Path) -> dict[int, Path]:
+    """The folders of saves, by number."""
+    found = ((one.name.removeprefix("save-"), one) for one in target.glob("save-*"))
+    return {int(number): one for number, one in found if number.isdigit()}
 
 
 def _read_manifest(target: Path, dim: int, settings: TableSettings) -> Mapping[str, Any]:
