@@ -1,4 +1,4 @@
-"""A table as a plain dictionary in fp64, with the interface of busbw.accel.embedding.Table: what every row is compared with."""
+"""A table as a plain dictionary in fp64, with lookups and updates as in busbw.accel.embedding.Table: what every row is compared with."""
 
 from collections import Counter
 
@@ -15,36 +15,28 @@ class Oracle:
         self.sightings: Counter[int] = Counter()
         self.updates = 0
 
-    def __len__(self):
-        return len(self.kept)
-
-    def rows(self, ids, *, train=True):
-        begun = self.initial(ids).double()
-        if train:
-            for identity, row in zip(ids.tolist(), begun, strict=True):
-                self.sightings[identity] += 1
-                if identity not in self.kept and self.sightings[identity] >= self.settings.admission:
-                    self.kept[identity] = {"rows": row.clone()}
-        found = [self.kept[identity]["rows"] if identity in self.kept else row for identity, row in zip(ids.tolist(), begun, strict=True)]
-        return torch.stack(found) if found else begun
-
-    def update(self, ids, gradients, lr=None):
-        lr = self.settings.lr if lr is None else lr
-        self.updates += 1
-        for identity, gradient in zip(ids.tolist(), gradients.double(), strict=True):
-            if identity in self.kept:
-                kept = self.kept[identity]
-                kept["rows"] *= 1 - lr * self.settings.weight_decay
-                RULES[self.settings.optimizer](kept, gradient, lr, self.settings, self.updates)
-
-    def lookup(self, ids, *, train=True):
+    def lookup(self, ids):
+        """The rows of ids, which may repeat, and what `apply` needs."""
         distinct, inverse = torch.unique(ids, return_inverse=True)
-        return self.rows(distinct, train=train)[inverse], (distinct, inverse)
+        rows = self.initial(distinct).double()
+        for at, identity in enumerate(distinct.tolist()):
+            self.sightings[identity] += 1
+            if identity not in self.kept and self.sightings[identity] >= self.settings.admission:
+                self.kept[identity] = {"rows": rows[at].clone()}
+            if identity in self.kept:
+                rows[at] = self.kept[identity]["rows"]
+        return rows[inverse], (distinct, inverse)
 
-    def apply(self, handle, gradients, lr=None):
+    def apply(self, handle, gradients):
+        """One update of the rows of a lookup."""
         distinct, inverse = handle
         summed = torch.zeros(len(distinct), self.dim, dtype=torch.float64).index_add_(0, inverse, gradients.double())
-        self.update(distinct, summed, lr)
+        self.updates += 1
+        for identity, gradient in zip(distinct.tolist(), summed, strict=True):
+            if identity in self.kept:
+                kept, lr = self.kept[identity], self.settings.lr
+                kept["rows"] *= 1 - lr * self.settings.weight_decay
+                RULES[self.settings.optimizer](kept, gradient, lr, self.settings, self.updates)
 
 
 def sgd(kept, gradient, lr, settings, step):

@@ -135,6 +135,16 @@ def adam() -> dict[str, Any]:
 
 
 @scenario
+def rowwise_adam() -> dict[str, Any]:
+    return against_the_dictionary(settings("rowwise_adam"))
+
+
+@scenario
+def rowwise_adagrad() -> dict[str, Any]:
+    return against_the_dictionary(settings("rowwise_adagrad"))
+
+
+@scenario
 def admitted_at_the_second_sight() -> dict[str, Any]:
     return against_the_dictionary(settings("sgd", admission=2))
 

@@ -45,7 +45,7 @@ def of(job, name):
     return [said[name] for said in job if name in said]
 
 
-@pytest.mark.parametrize("name", ["sgd", "adam", "summed"])
+@pytest.mark.parametrize("name", ["sgd", "adam", "rowwise_adam", "rowwise_adagrad", "summed"])
 def test_every_row_is_as_in_a_dictionary(two, four, name):
     for said in of(two, name) + of(four, name):
         assert said["forward"] < 1e-5 and said["kept"] < 1e-5 and said["rows"] > 100, said
