@@ -81,7 +81,7 @@ class DynamicEmbedding(nn.Module):
         if self._exchange is not None:
             self._exchange.check_device(self.device)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @torch.compiler.disable
     def forward(self, ids: torch.Tensor, offsets: torch.Tensor | None = None) -> torch.Tensor:
         """The rows of `ids` (integers of any shape): fp32 [..., dim]. With pooling, one row for each bag: fp32 [bags, dim].
 
@@ -227,7 +227,7 @@ class _Rows(torch.autograd.Function):
         return values, positions
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradients: torch.Tensor, _: Any) -> tuple[None, ...]:
         ctx.update(gradients.contiguous())
         return None, None, None, None

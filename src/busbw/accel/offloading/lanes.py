@@ -60,7 +60,7 @@ class Lane:
         self._flying: deque[tuple[Copied, int]] = deque()
 
     def throttle(self) -> None:
-        """Block this thread while more than IN_FLIGHT bytes wait to be copied: a program that is far ahead of the GPU would fill its memory."""
+        """Block this thread while more than IN_FLIGHT bytes wait to be copied: a program far ahead of the GPU would fill its memory."""
         while sum(size for _, size in self._flying) > IN_FLIGHT:
             copied, _ = self._flying.popleft()
             copied.wait()

@@ -10,7 +10,9 @@ from torch.distributed.tensor import DTensor
 
 from busbw.accel.host_adam import States
 
-PIECE = 1 << 26  # elements: with 1 << 24, starting each copy takes so long that updates fall behind backward (benchmarks/offload_1xh100_202611)
+PIECE = (
+    1 << 26
+)  # elements: with 1 << 24, starting each copy takes so long that updates fall behind backward (benchmarks/offload_1xh100_202611)
 
 
 @dataclass(slots=True, eq=False)
