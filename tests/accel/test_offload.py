@@ -22,6 +22,15 @@ WIDTH, TOKENS = 48, 37
 DEVICE = torch.device(os.environ.get("ACCEL_DEVICE", "cpu"))
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Threads of PyTorch that wait for each other take longer than these small products."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 class Block(nn.Module):
     def __init__(self):
         super().__init__()
@@ -123,10 +132,21 @@ def pieces(request, monkeypatch):
 
 
 @pytest.mark.usefixtures("updates", "pieces")
-@pytest.mark.parametrize("recompute", [False, True], ids=["kept", "recomputed"])
-@pytest.mark.parametrize("stream_weights", [False, True], ids=["resident", "streamed"])
-@pytest.mark.parametrize(("max_norm", "gpu_share"), [(None, 0.0), (None, 0.4), (0.3, 0.0), (0.3, 0.4), (1e9, 0.0), (0.3, 1.0)])
-def test_weights_equal_those_of_adamw(recompute, stream_weights, max_norm, gpu_share):
+@pytest.mark.parametrize(
+    ("stream_weights", "recompute", "max_norm", "gpu_share"),
+    [
+        (False, False, None, 0.0),
+        (False, True, None, 0.4),
+        (False, True, 0.3, 0.4),
+        (False, False, 0.3, 1.0),
+        (False, False, 1e9, 0.0),
+        (True, False, None, 0.4),
+        (True, True, None, 0.0),
+        (True, True, 0.3, 0.4),
+        (True, False, 1e9, 0.0),
+    ],
+)
+def test_weights_equal_those_of_adamw(stream_weights, recompute, max_norm, gpu_share):
     pair = Pair(recompute=recompute, stream_weights=stream_weights, max_norm=max_norm, gpu_share=gpu_share)
     mine, other = (torch.optim.lr_scheduler.ExponentialLR(one, 0.7) for one in (pair.optimizer, pair.reference))
     for seed in range(4):
