@@ -1,0 +1,168 @@
+"""Scenarios of an offloaded AdamW under DistributedDataParallel and with fully_shard, on every rank of a job."""
+
+import os
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from exchanges import DEVICE, digest
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+
+from busbw import accel
+
+WIDTH, TOKENS, STEPS = 24, 31, 4
+
+
+class Net(nn.Module):
+    """Tied weights and blocks, in bf16, the same on every rank."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(5)
+        super().__init__()
+        self.tokens = nn.Embedding(TOKENS, WIDTH)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH), nn.GELU()) for _ in range(3))
+        self.to(DEVICE, torch.bfloat16)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        hidden = self.tokens(tokens)
+        for block in self.blocks:
+            hidden = hidden + block(hidden)
+        return hidden @ self.tokens.weight.T
+
+
+def loss(net: nn.Module, step: int) -> torch.Tensor:
+    """Of a rank's own batch."""
+    tokens = torch.randint(TOKENS, (4, 9), generator=torch.Generator().manual_seed(100 * step + dist.get_rank())).to(DEVICE)
+    return nn.functional.cross_entropy(net(tokens[:, :-1]).flatten(0, 1).float(), tokens[:, 1:].flatten())
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def adamw(net: nn.Module) -> torch.optim.AdamW:
+    return torch.optim.AdamW(net.parameters(), lr=1e-2, weight_decay=0.1)
+
+
+class Reference:
+    """A plain AdamW over fp32 copies of this rank's weights, with the gradients that the model's parameters get."""
+
+    def __init__(self, net: nn.Module) -> None:
+        self.gradients: dict[str, torch.Tensor] = {}
+        self.plain = {name: nn.Parameter(local(one).detach().float().clone()) for name, one in net.named_parameters()}
+        self.optimizer = torch.optim.AdamW(self.plain.values(), lr=1e-2, weight_decay=0.1)
+
+    def watch(self, net: nn.Module) -> None:
+        """Keep gradients as they come; for models whose gradients are taken away."""
+        for name, one in net.named_parameters():
+            one.register_post_accumulate_grad_hook(lambda given, name=name: self.see(name, given.grad))
+
+    def see(self, name: str, gradient: torch.Tensor) -> None:
+        self.gradients[name] = local(gradient).detach().clone()
+
+    def step(self, max_norm: float | None, *, sharded: bool) -> None:
+        for name, one in self.plain.items():
+            one.grad = self.gradients[name].float()
+        if max_norm:
+            square = sum(one.grad.double().square().sum() for one in self.plain.values())
+            if sharded:
+                dist.all_reduce(square)
+            scale = min(1.0, max_norm / (float(square.sqrt()) + 1e-6))
+            for one in self.plain.values():
+                one.grad *= scale
+        self.optimizer.step()
+
+    def worst(self, optimizer: accel.OffloadedAdamW) -> float:
+        """The largest difference of a parameter's weights, relative to their norm."""
+        weights = optimizer.weights()
+        return max(
+            float((weights[name].to(DEVICE) - one.detach()).norm() / one.detach().norm()) for name, one in self.plain.items() if one.numel()
+        )
+
+
+def under_ddp(max_norm: float | None, **options: Any) -> dict[str, Any]:
+    net = DistributedDataParallel(Net(), bucket_cap_mb=0.002, gradient_as_bucket_view=True)
+    reference = Reference(net.module)
+    optimizer = accel.offload(net, adamw(net), max_norm=max_norm, threads=1, **options)
+    for step in range(STEPS):
+        with net.no_sync():
+            loss(net, 50 + step).backward()
+        loss(net, step).backward()
+        for name, one in net.module.named_parameters():
+            reference.see(name, one.grad)
+        optimizer.step()
+        reference.step(max_norm, sharded=False)
+        optimizer.zero_grad()
+    optimizer.ready()
+    return {
+        "worst": reference.worst(optimizer), "steps": optimizer.times().steps,
+        "digest": digest(torch.cat([one.detach().flatten() for one in net.parameters()])), "norm": optimizer.norm,
+    }  # fmt: skip
+
+
+def ddp() -> dict[str, Any]:
+    return under_ddp(None)
+
+
+def ddp_clipped() -> dict[str, Any]:
+    return under_ddp(0.1, gpu_share=0.5)
+
+
+def sharded(max_norm: float | None, **options: Any) -> dict[str, Any]:
+    net = Net()
+    for block in net.blocks:
+        fully_shard(block)
+    fully_shard(net)
+    reference = Reference(net)
+    reference.watch(net)
+    optimizer = accel.offload(net, adamw(net), max_norm=max_norm, threads=1, **options)
+    for step in range(STEPS):
+        net.set_requires_gradient_sync(False)
+        loss(net, 50 + step).backward()
+        net.set_requires_gradient_sync(True)
+        loss(net, step).backward()
+        optimizer.step()
+        reference.step(max_norm, sharded=True)
+    state = net.state_dict()
+    weights = optimizer.weights()
+    same = all(torch.equal(local(state[name]), weights[name].to(DEVICE).bfloat16()) for name in weights)
+    whole = [one.full_tensor() for one in net.parameters()]
+    return {
+        "worst": reference.worst(optimizer), "same": same, "norm": optimizer.norm, "loss": float(loss(net, 0)),
+        "digest": digest(torch.cat([one.detach().flatten() for one in whole])),
+    }  # fmt: skip
+
+
+def fsdp() -> dict[str, Any]:
+    return sharded(None)
+
+
+def fsdp_clipped() -> dict[str, Any]:
+    return sharded(0.1, gpu_share=0.5)
+
+
+def wide_shards() -> dict[str, Any]:
+    """fully_shard of fp32 parameters is refused."""
+    net = fully_shard(Net().float())
+    try:
+        accel.offload(net, adamw(net), max_norm=None)
+    except Exception as error:
+        return {"said": f"{type(error).__name__}: {error}"}
+    return {"said": "nothing"}
+
+
+def dies() -> dict[str, Any]:
+    """The last rank ends in the middle of a backward."""
+    net = DistributedDataParallel(Net(), bucket_cap_mb=0.002)
+    optimizer = accel.offload(net, adamw(net), max_norm=None, threads=1)
+    if dist.get_rank() == dist.get_world_size() - 1:
+        net.module.blocks[0][1].weight.register_hook(lambda _: os._exit(0))
+    try:
+        loss(net, 0).backward()
+        optimizer.step()
+    except Exception as error:
+        return {"said": f"{type(error).__name__}: {error}"}
+    return {"said": "nothing"}

@@ -1,0 +1,34 @@
+"""An offloaded AdamW on real ranks, under DistributedDataParallel and with fully_shard."""
+
+import jobs
+import pytest
+
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel offloads")]
+NAMES = ["ddp", "ddp_clipped", "fsdp", "fsdp_clipped"]
+
+
+@pytest.fixture(scope="module", params=[(2, 1), (4, 2)], ids=["2 ranks", "2 hosts of 2"])
+def job(request, tmp_path_factory):
+    ranks, hosts = request.param
+    return jobs.all_well(jobs.run(tmp_path_factory.mktemp("job"), "offloads", [*NAMES, "wide_shards"], ranks, hosts))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_weights_equal_those_of_adamw(job, name):
+    for said in job:
+        assert said[name]["worst"] < 1e-6
+        assert said[name].get("same", True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_ranks_agree(job, name):
+    assert len({(said[name]["digest"], round(said[name]["norm"], 6)) for said in job}) == 1
+
+
+def test_fp32_shards_are_refused(job):
+    assert "not in bf16" in job[0]["wide_shards"]["said"]
+
+
+def test_a_rank_that_ends_in_backward_is_noticed(tmp_path):
+    said = jobs.run(tmp_path, "offloads", ["dies"], 2)
+    assert said[0]["code"] or "Error" in said[0]["dies"]["said"], said
