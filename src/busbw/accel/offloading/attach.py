@@ -128,6 +128,7 @@ def _waits(made: OffloadedAdamW, units: list[Unit]) -> list[Any]:
     """Before a unit runs, its weights must have come. Comes before what fully_shard does there."""
 
     def before(unit: Unit) -> Any:
+        @torch.compiler.disable
         def hook(*_: object) -> None:
             unit.called = True
             made.ready(unit.parameters)

@@ -96,6 +96,7 @@ class Streamer:
         for parameter in one.parameters:
             self._handles.append(parameter.parameter.register_post_accumulate_grad_hook(one.gradient_came))
 
+    @torch.compiler.disable
     def _begin(self, *_: object) -> None:
         """A forward of the model: the root's weights go up, and nothing is left from a backward that did not end."""
         if self._optimizer.unfinished:
@@ -116,6 +117,7 @@ class Streamer:
         if copied is not None:
             copied.hold_stream()
 
+    @torch.compiler.disable
     def _before(self, number: int) -> None:
         mine = self._streamed[number]
         mine.unit.called = True
@@ -123,6 +125,7 @@ class Streamer:
         if not _in_backward() and number + 1 < len(self._streamed):
             self._streamed[number + 1].reserve()
 
+    @torch.compiler.disable
     def _after(self, number: int, output: Any) -> None:
         if _in_backward():  # recomputed: backward goes on with these weights
             return
