@@ -12,6 +12,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from busbw import accel
+from busbw.accel.offloading import schedule
 
 WIDTH, TOKENS, STEPS = 24, 31, 4
 
@@ -109,6 +110,12 @@ def ddp() -> dict[str, Any]:
 
 def ddp_clipped() -> dict[str, Any]:
     return under_ddp(0.1, gpu_share=0.5)
+
+
+def ddp_replaced() -> dict[str, Any]:
+    """Updates begin before the norm is known, and are replaced in every step."""
+    schedule.CERTAIN = 0
+    return under_ddp(0.1)
 
 
 def sharded(max_norm: float | None, **options: Any) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def test_number_of_threads_changes_no_bit(plugin_library, monkeypatch):
     for threads in (1, 2, 5, 16):
         states, adam = made(), HostAdam(threads)
         for step in range(1, 4):
-            adam.update(Rule(step, 1e-3), gradients(step, dtype=torch.float32), states)
+            adam.update(Rule(step, 1e-3), gradients(step, dtype=torch.float32), states, None)
         adam.close()
         results.append(states)
     assert all(torch.equal(one.weight, results[0].weight) and torch.equal(one.square, results[0].square) for one in results)

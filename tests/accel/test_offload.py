@@ -5,6 +5,7 @@ On a GPU if ACCEL_DEVICE is cuda.
 
 import math
 import os
+import time
 
 import pytest
 
@@ -14,7 +15,7 @@ from torch import nn  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from busbw.accel import host_adam, offload  # noqa: E402
-from busbw.accel.offloading import host_memory, units, worker  # noqa: E402
+from busbw.accel.offloading import host_memory, schedule, units, worker  # noqa: E402
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -80,16 +81,16 @@ class Pair:
     def _see(self, name, gradient):
         self.gradients[name] = gradient.clone() if name not in self.gradients else (self.gradients[name] + gradient)
 
-    def loss(self, seed):
+    def loss(self, seed, factor=1.0):
         tokens = torch.randint(TOKENS, (2, 9), generator=torch.Generator().manual_seed(seed)).to(DEVICE)
-        return nn.functional.cross_entropy(self.net(tokens[:, :-1]).flatten(0, 1).float(), tokens[:, 1:].flatten())
+        return nn.functional.cross_entropy(self.net(tokens[:, :-1]).flatten(0, 1).float(), tokens[:, 1:].flatten()) * factor
 
-    def step(self, seed, batches=1):
+    def step(self, seed, batches=1, factor=1.0):
         self.gradients.clear()
         for number in range(batches - 1):
             with self.optimizer.accumulate():
                 self.loss(100 * seed + number).backward()
-        self.loss(seed).backward()
+        self.loss(seed, factor).backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
         for name, one in self.plain.items():
@@ -157,6 +158,49 @@ def test_weights_equal_those_of_adamw(stream_weights, recompute, max_norm, gpu_s
     pair.optimizer.close()
     for name, one in pair.net.named_parameters():
         assert torch.equal(one.cpu(), pair.optimizer.weights()[name].cpu().bfloat16()), name
+
+
+@pytest.mark.usefixtures("updates", "pieces")
+@pytest.mark.parametrize("delay", [0.0, 0.02], ids=["updated", "waiting"])
+@pytest.mark.parametrize("gpu_share", [0.0, 0.4])
+def test_updates_that_began_before_the_norm_was_known_are_replaced(monkeypatch, delay, gpu_share):
+    monkeypatch.setattr(schedule, "CERTAIN", 2)
+    pair = Pair(max_norm=30.0, gpu_share=gpu_share)
+    update, made = pair.optimizer.worker.adam.update, []
+
+    def slow(*given):
+        made.append(given[-1])
+        time.sleep(delay)
+        update(*given)
+
+    monkeypatch.setattr(pair.optimizer.worker.adam, "update", slow)
+    norms = []
+    for seed, factor in enumerate((1, 1, 1, 3, 1, 1, 1000, 1)):  # in the seventh some parameters alone are above the limit
+        pair.step(seed, factor=factor)
+        norms.append(pair.optimizer.norm)
+    pair.optimizer.ready()
+    assert [norm > 30 for norm in norms] == [False, False, False, True, False, False, True, False]
+    assert sum(undone is not None for undone in made) > 0  # early updates of clipped steps
+    pair.check()
+    pair.optimizer.close()
+
+
+def test_a_step_that_began_early_and_is_not_finite_is_undone(monkeypatch):
+    monkeypatch.setattr(schedule, "CERTAIN", 1)
+    pair = Pair(max_norm=1e9)
+    for seed in range(3):
+        pair.step(seed)
+    before = {name: one.clone() for name, one in pair.optimizer.weights().items()}
+    handle = pair.net.blocks[1].up.weight.register_hook(lambda gradient: gradient * math.nan)
+    pair.loss(1).backward()
+    with pytest.raises(BusbwError, match="nothing was updated"):
+        pair.optimizer.step()
+    handle.remove()
+    for name, one in pair.optimizer.weights().items():
+        assert (one - before[name]).norm() <= 1e-7 * before[name].norm(), name
+    pair.step(3)
+    pair.check()
+    pair.optimizer.close()
 
 
 def test_bytes_are_four_per_parameter_and_step():

@@ -4,7 +4,7 @@ import jobs
 import pytest
 
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel offloads")]
-NAMES = ["ddp", "ddp_clipped", "fsdp", "fsdp_clipped"]
+NAMES = ["ddp", "ddp_clipped", "fsdp", "fsdp_clipped", "ddp_replaced"]
 
 
 @pytest.fixture(scope="module", params=[(2, 1), (4, 2)], ids=["2 ranks", "2 hosts of 2"])

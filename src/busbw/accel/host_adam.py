@@ -67,7 +67,7 @@ def _library() -> ctypes.CDLL | None:
         library = ctypes.CDLL(str(path))
         library.busbw_adam_open.restype = _Pointer
         library.busbw_adam_open.argtypes = (ctypes.c_uint32, native.Room)
-        library.busbw_adam_update.argtypes = (_Pointer, _Pointer, _Pointer, native.Room)
+        library.busbw_adam_update.argtypes = (_Pointer, _Pointer, _Pointer, _Pointer, native.Room)
         library.busbw_adam_close.argtypes = (_Pointer,)
     except (OSError, AttributeError) as error:
         raise NoMeasurement(f"{path} does not support updates: {error}", native.INSTALL) from error
@@ -97,15 +97,20 @@ class HostAdam:
         """Whether busbw-native does the updates."""
         return self._pool is not None
 
-    def update(self, rule: Rule, gradient: torch.Tensor, states: States, copy: torch.Tensor | None = None) -> None:
-        """Update the states by the gradient (bf16 or fp32, as long as they are); `copy` gets the weights in bf16.
+    def update(
+        self, rule: Rule | None, gradient: torch.Tensor, states: States, copy: torch.Tensor | None = None, undo: Rule | None = None
+    ) -> None:
+        """Update the states by the gradient (bf16 or fp32, as long as they are); `copy` gets the weights in bf16, and may be the gradient.
+
+        `undo` is the rule of an earlier update by the same gradient, the last of these states: it is undone first, which restores them to
+        within fp32 rounding of the updated ones. `rule`: None only undoes.
 
         Raises:
             UsageError: a tensor has another type, length or place, or is not contiguous.
         """
         _check(gradient, states, copy)
         if self._pool is None:
-            _by_torch(rule, gradient, states, copy)
+            _by_torch(rule, gradient, states, copy, undo)
             return
         slab = _Slab(
             gradient.numel(), gradient.data_ptr(), states.weight.data_ptr(), states.moment.data_ptr(), states.square.data_ptr(),
@@ -113,7 +118,8 @@ class HostAdam:
         )  # fmt: skip
         library = _library()
         assert library is not None
-        if library.busbw_adam_update(self._pool, ctypes.byref(rule.native()), ctypes.byref(slab), self._text.room()):
+        rules = (ctypes.byref(one.native()) if one is not None else None for one in (undo, rule))
+        if library.busbw_adam_update(self._pool, *rules, ctypes.byref(slab), self._text.room()):
             raise BusbwError(self._text.message(), "report it with the command")
 
     def close(self) -> None:
@@ -135,12 +141,26 @@ def _check(gradient: torch.Tensor, states: States, copy: torch.Tensor | None) ->
             raise UsageError(f"{name} is {seen}", f"{kinds} of {gradient.numel()} elements, contiguous, in host memory")
 
 
-def _by_torch(rule: Rule, gradient: torch.Tensor, states: States, copy: torch.Tensor | None) -> None:
-    wide = gradient.float() * rule.scale
-    step = torch.tensor(float(rule.step))
-    torch._fused_adamw_(
-        [states.weight], [wide], [states.moment], [states.square], [], [step], lr=rule.lr, beta1=rule.betas[0], beta2=rule.betas[1],
-        weight_decay=rule.weight_decay, eps=rule.eps, amsgrad=False, maximize=False,
-    )  # fmt: skip
+def _by_torch(rule: Rule | None, gradient: torch.Tensor, states: States, copy: torch.Tensor | None, undo: Rule | None) -> None:
+    if undo is not None:
+        _undo(undo, gradient, states)
+    if rule is not None:
+        wide = gradient.float() * rule.scale
+        step = torch.tensor(float(rule.step))
+        torch._fused_adamw_(
+            [states.weight], [wide], [states.moment], [states.square], [], [step], lr=rule.lr, beta1=rule.betas[0], beta2=rule.betas[1],
+            weight_decay=rule.weight_decay, eps=rule.eps, amsgrad=False, maximize=False,
+        )  # fmt: skip
     if copy is not None:
         copy.copy_(states.weight)
+
+
+def _undo(rule: Rule, gradient: torch.Tensor, states: States) -> None:
+    """The inverse of an update, in fp64, so that it adds no errors to those of the update."""
+    made, (first, second) = rule.native(), rule.betas
+    wide, weight, moment, square = (one.double() for one in (gradient, states.weight, states.moment, states.square))
+    wide *= rule.scale
+    change = made.rate * moment / (square.sqrt() * made.root + rule.eps)
+    states.weight.copy_((weight + change) / (1 - rule.lr * rule.weight_decay))
+    states.moment.copy_((moment - (1 - first) * wide) / first)
+    states.square.copy_(((square - (1 - second) * wide * wide) / second).clamp_(min=0))

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use adam::{Pool, Rule, Slab};
+use adam::{Change, Pool, Rule, Slab};
 
 fn main() {
     let mut given = std::env::args().skip(1).map(|text| text.parse::<usize>().expect("a number"));
@@ -12,6 +12,7 @@ fn main() {
         threads = vec![1, 2, 4, 8, 16];
     }
     let rule = Rule { scale: 1.0, keep: 0.9999, first: 0.1, second: 0.95, square: 0.05, rate: 1e-3, root: 1.0, epsilon: 1e-8 };
+    let change = Change { undo: None, make: Some(rule) };
     let (gradient, mut copy) = (vec![0x3c00_u16; count], vec![0_u16; count]);
     let (mut weight, mut moment, mut square) = (vec![1.0_f32; count], vec![1e-3_f32; count], vec![1e-6_f32; count]);
     let slab = Slab {
@@ -29,7 +30,7 @@ fn main() {
             .map(|_| {
                 let start = Instant::now();
                 // SAFETY: the slab is that of the vectors above, which nothing else uses.
-                unsafe { pool.update(&rule, &slab) };
+                unsafe { pool.update(&change, &slab) };
                 start.elapsed().as_secs_f64()
             })
             .collect();

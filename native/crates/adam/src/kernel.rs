@@ -75,27 +75,36 @@ impl Slab {
     }
 }
 
-/// Update all elements of a slab.
+/// What is done to a slab by its gradients: first an earlier update of the slab is undone, then another one is made. Both are optional.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Change {
+    /// The update by the same gradients that was the last one; weights and moments come back to within fp32 rounding of them.
+    pub undo: Option<Rule>,
+    /// The update to make.
+    pub make: Option<Rule>,
+}
+
+/// Change all elements of a slab.
 ///
 /// # Safety
 /// The slab's pointers are valid for `count` elements, aligned for their types, and nothing else uses that memory meanwhile.
-pub unsafe fn update(rule: &Rule, slab: &Slab) {
+pub unsafe fn update(change: &Change, slab: &Slab) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: the processor has AVX2; the caller guarantees the rest.
-        return unsafe { with_avx2(rule, slab) };
+        return unsafe { with_avx2(change, slab) };
     }
     // SAFETY: the caller guarantees what `run` requires.
-    unsafe { run::<false>(rule, slab) }
+    unsafe { run::<false>(change, slab) }
 }
 
 /// # Safety
 /// As for `update`, and the processor has AVX2.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-unsafe fn with_avx2(rule: &Rule, slab: &Slab) {
+unsafe fn with_avx2(change: &Change, slab: &Slab) {
     // SAFETY: the caller guarantees what `run` requires.
-    unsafe { run::<true>(rule, slab) }
+    unsafe { run::<true>(change, slab) }
 }
 
 type Lanes = [f32; LANES];
@@ -103,15 +112,15 @@ type Lanes = [f32; LANES];
 /// # Safety
 /// As for `update`; `STREAM` needs AVX2.
 #[inline(always)]
-unsafe fn run<const STREAM: bool>(rule: &Rule, slab: &Slab) {
+unsafe fn run<const STREAM: bool>(change: &Change, slab: &Slab) {
     let whole = slab.count - slab.count % LANES;
     for first in (0..whole).step_by(LANES) {
         // SAFETY: LANES elements from `first` on are within the slab; the caller guarantees the rest.
-        unsafe { block::<STREAM>(rule, &slab.part(first, LANES)) };
+        unsafe { block::<STREAM>(change, &slab.part(first, LANES)) };
     }
     if whole < slab.count {
         // SAFETY: as above, with the elements that are left.
-        unsafe { rest(rule, &slab.part(whole, slab.count - whole)) };
+        unsafe { rest(change, &slab.part(whole, slab.count - whole)) };
     }
     #[cfg(target_arch = "x86_64")]
     if STREAM {
@@ -125,7 +134,7 @@ unsafe fn run<const STREAM: bool>(rule: &Rule, slab: &Slab) {
 /// # Safety
 /// As for `update`, with `count` = LANES; `STREAM` needs AVX2.
 #[inline(always)]
-unsafe fn block<const STREAM: bool>(rule: &Rule, slab: &Slab) {
+unsafe fn block<const STREAM: bool>(change: &Change, slab: &Slab) {
     // SAFETY: the caller guarantees LANES elements behind each pointer.
     unsafe {
         let gradient = if slab.wide == 0 {
@@ -135,7 +144,12 @@ unsafe fn block<const STREAM: bool>(rule: &Rule, slab: &Slab) {
         };
         let (weights, moments, squares) = (slab.weight.cast::<Lanes>(), slab.moment.cast::<Lanes>(), slab.square.cast::<Lanes>());
         let (mut p, mut m, mut v) = (weights.read(), moments.read(), squares.read());
-        elements(rule, &gradient, &mut p, &mut m, &mut v);
+        if let Some(undo) = &change.undo {
+            undone(undo, &gradient, &mut p, &mut m, &mut v);
+        }
+        if let Some(make) = &change.make {
+            elements(make, &gradient, &mut p, &mut m, &mut v);
+        }
         weights.write(p);
         moments.write(m);
         squares.write(v);
@@ -153,7 +167,7 @@ unsafe fn block<const STREAM: bool>(rule: &Rule, slab: &Slab) {
 ///
 /// # Safety
 /// As for `update`, with `count` < LANES.
-unsafe fn rest(rule: &Rule, slab: &Slab) {
+unsafe fn rest(change: &Change, slab: &Slab) {
     let (mut gradient, mut narrowed, mut copy) = ([0_f32; LANES], [0_u16; LANES], [0_u16; LANES]);
     let (mut weight, mut moment, mut square) = ([0_f32; LANES], [0_f32; LANES], [0_f32; LANES]);
     // SAFETY: `count` elements fit into each array, and the caller guarantees as many behind each pointer.
@@ -175,7 +189,7 @@ unsafe fn rest(rule: &Rule, slab: &Slab) {
             copy: copy.as_mut_ptr(),
             wide: slab.wide,
         };
-        block::<false>(rule, &whole);
+        block::<false>(change, &whole);
         std::ptr::copy_nonoverlapping(weight.as_ptr(), slab.weight, slab.count);
         std::ptr::copy_nonoverlapping(moment.as_ptr(), slab.moment, slab.count);
         std::ptr::copy_nonoverlapping(square.as_ptr(), slab.square, slab.count);
@@ -192,6 +206,20 @@ fn elements(rule: &Rule, gradient: &Lanes, p: &mut Lanes, m: &mut Lanes, v: &mut
         m[lane] += (g - m[lane]) * rule.first;
         v[lane] = v[lane] * rule.second + (g * g) * rule.square;
         p[lane] = p[lane] * rule.keep - rule.rate * (m[lane] / (v[lane].sqrt() * rule.root + rule.epsilon));
+    }
+}
+
+/// The inverse of `elements`, in fp64, so that it adds no errors to those of the update.
+#[inline(always)]
+fn undone(rule: &Rule, gradient: &Lanes, p: &mut Lanes, m: &mut Lanes, v: &mut Lanes) {
+    let (first, square, second) = (f64::from(rule.first), f64::from(rule.square), f64::from(rule.second));
+    let (rate, root, epsilon) = (f64::from(rule.rate), f64::from(rule.root), f64::from(rule.epsilon));
+    for lane in 0..LANES {
+        let g = f64::from(gradient[lane] * rule.scale);
+        let (m1, v1) = (f64::from(m[lane]), f64::from(v[lane]));
+        p[lane] = ((f64::from(p[lane]) + rate * (m1 / (v1.sqrt() * root + epsilon))) / f64::from(rule.keep)) as f32;
+        m[lane] = ((m1 - g * first) / (1.0 - first)) as f32;
+        v[lane] = ((v1 - g * g * square) / second).max(0.0) as f32;
     }
 }
 

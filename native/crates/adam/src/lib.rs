@@ -8,5 +8,5 @@ mod kernel;
 mod pool;
 
 pub use bf16::{narrow, widen};
-pub use kernel::{Rule, Slab, update};
+pub use kernel::{Change, Rule, Slab, update};
 pub use pool::Pool;

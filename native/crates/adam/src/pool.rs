@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use crate::kernel::{Rule, Slab, update};
+use crate::kernel::{Change, Slab, update};
 
 /// Elements that a thread takes at a time: 1.75 MiB of memory traffic, so that a slow thread delays the end by little.
 const BLOCK: usize = 1 << 16;
 
 struct Work {
-    rule: Rule,
+    change: Change,
     slab: Slab,
     next: AtomicUsize,
 }
@@ -24,7 +24,7 @@ impl Work {
                 return;
             }
             // SAFETY: the block lies within the slab and no other thread takes it; `Pool::update` requires the rest of its caller.
-            unsafe { update(&self.rule, &self.slab.part(first, BLOCK.min(self.slab.count - first))) };
+            unsafe { update(&self.change, &self.slab.part(first, BLOCK.min(self.slab.count - first))) };
         }
     }
 }
@@ -74,13 +74,13 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Update all elements of a slab and return when that is done.
+    /// Change all elements of a slab and return when that is done.
     ///
     /// # Safety
     /// As for [`update`].
-    pub unsafe fn update(&self, rule: &Rule, slab: &Slab) {
+    pub unsafe fn update(&self, change: &Change, slab: &Slab) {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let work = Arc::new(Work { rule: *rule, slab: *slab, next: AtomicUsize::new(0) });
+        let work = Arc::new(Work { change: *change, slab: *slab, next: AtomicUsize::new(0) });
         if slab.count > BLOCK && !self.threads.is_empty() {
             let mut state = self.shared.lock();
             state.work = Some(work.clone());

@@ -1,6 +1,6 @@
 //! The update: against arithmetic in f64, and bit for bit over threads, divisions and processors.
 
-use adam::{Pool, Rule, Slab, narrow, update, widen};
+use adam::{Change, Pool, Rule, Slab, narrow, update, widen};
 
 const RULE: Rule = Rule {
     scale: 0.5,
@@ -12,6 +12,8 @@ const RULE: Rule = Rule {
     root: 1.0 / 0.3776,
     epsilon: 1e-8,
 };
+
+const MAKE: Change = Change { undo: None, make: Some(RULE) };
 
 #[derive(Clone, PartialEq, Debug)]
 struct Memory {
@@ -58,7 +60,7 @@ fn updated(mut memory: Memory, steps: usize) -> Memory {
     let slab = memory.slab(false);
     for _ in 0..steps {
         // SAFETY: the slab is that of `memory`, which nothing else uses.
-        unsafe { update(&RULE, &slab) };
+        unsafe { update(&MAKE, &slab) };
     }
     memory
 }
@@ -90,7 +92,7 @@ fn any_number_of_threads_gives_the_same_bits() {
         let slab = memory.slab(false);
         for _ in 0..3 {
             // SAFETY: the slab is that of `memory`, which nothing else uses.
-            unsafe { pool.update(&RULE, &slab) };
+            unsafe { pool.update(&MAKE, &slab) };
         }
         assert!(memory == expected, "{threads} threads");
     }
@@ -104,8 +106,8 @@ fn any_division_gives_the_same_bits() {
         let slab = memory.slab(false);
         // SAFETY: both parts lie within the slab of `memory`, which nothing else uses.
         unsafe {
-            update(&RULE, &slab.part(0, cut));
-            update(&RULE, &slab.part(cut, 257 - cut));
+            update(&MAKE, &slab.part(0, cut));
+            update(&MAKE, &slab.part(cut, 257 - cut));
         }
         assert!(memory == expected, "cut at {cut}");
     }
@@ -117,7 +119,7 @@ fn gradients_of_both_widths_give_the_same_bits() {
     let mut memory = Memory::new(1003, 4);
     let slab = memory.slab(true);
     // SAFETY: the slab is that of `memory`, which nothing else uses.
-    unsafe { update(&RULE, &slab) };
+    unsafe { update(&MAKE, &slab) };
     assert!(memory == expected);
 }
 
@@ -127,7 +129,7 @@ fn a_slab_without_copies_updates_the_weights_alone() {
     let mut memory = Memory::new(100, 5);
     let slab = Slab { copy: std::ptr::null_mut(), ..memory.slab(false) };
     // SAFETY: the slab is that of `memory`, which nothing else uses.
-    unsafe { update(&RULE, &slab) };
+    unsafe { update(&MAKE, &slab) };
     assert_eq!(memory.weight, expected.weight);
     assert_eq!(memory.copy, vec![0x7fff; 100]);
 }
@@ -144,10 +146,47 @@ fn many_small_updates_from_several_threads_all_happen() {
                 let slab = memory.slab(false);
                 for _ in 0..20 {
                     // SAFETY: the slab is that of `memory`, which only this thread gives away.
-                    unsafe { pool.update(&RULE, &slab) };
+                    unsafe { pool.update(&MAKE, &slab) };
                 }
                 assert!(memory == updated(Memory::new(count, seed), 20));
             });
         }
     });
+}
+
+#[test]
+fn an_update_that_is_undone_leaves_what_was_there() {
+    let before = Memory::new(1003, 6);
+    let mut memory = before.clone();
+    let slab = memory.slab(false);
+    // SAFETY: the slab is that of `memory`, which nothing else uses.
+    unsafe {
+        update(&MAKE, &slab);
+        update(&Change { undo: Some(RULE), make: None }, &slab);
+    }
+    for i in 0..1003 {
+        for (found, expected) in
+            [(memory.weight[i], before.weight[i]), (memory.moment[i], before.moment[i]), (memory.square[i], before.square[i])]
+        {
+            assert!((found - expected).abs() <= 4e-7 * expected.abs().max(1e-3), "element {i}: {found} in place of {expected}");
+        }
+        assert_eq!(memory.copy[i], narrow(memory.weight[i]));
+    }
+}
+
+#[test]
+fn an_update_that_is_replaced_equals_the_one_that_replaces_it() {
+    let clipped = Rule { scale: 0.1, ..RULE };
+    let (mut memory, mut expected) = (Memory::new(1003, 7), Memory::new(1003, 7));
+    let (slab, plain) = (memory.slab(false), expected.slab(false));
+    // SAFETY: the slabs are those of the two memories, which nothing else uses.
+    unsafe {
+        update(&MAKE, &slab);
+        update(&Change { undo: Some(RULE), make: Some(clipped) }, &slab);
+        update(&Change { undo: None, make: Some(clipped) }, &plain);
+    }
+    for i in 0..1003 {
+        assert!((memory.weight[i] - expected.weight[i]).abs() <= 1e-6 * expected.weight[i].abs().max(1e-3), "element {i}");
+        assert!((memory.square[i] - expected.square[i]).abs() <= 1e-6 * expected.square[i].max(1e-7), "element {i}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use adam::{Pool, Rule, Slab};
+use adam::{Change, Pool, Rule, Slab};
 
 use crate::error_text::ErrorText;
 
@@ -20,17 +20,24 @@ pub unsafe extern "C" fn busbw_adam_open(threads: u32, error: ErrorText) -> *mut
     unsafe { error.or_write(open) }.unwrap_or(ptr::null_mut())
 }
 
-/// Update all elements of a slab and return when that is done: 0, or 1 with a message.
+/// Change all elements of a slab and return when that is done: 0, or 1 with a message. First the update by `undo` is undone, then one by
+/// `make` is made; either may be NULL.
 ///
 /// # Safety
 /// `pool` came from `open` and is not closed, the slab is as `adam::update` requires, and `error` describes a writable buffer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn busbw_adam_update(pool: *const Pool, rule: *const Rule, slab: *const Slab, error: ErrorText) -> i32 {
-    // SAFETY: `open` made it with Box::into_raw, and the caller guarantees rule and slab.
-    let (pool, rule, slab) = unsafe { (&*pool, &*rule, &*slab) };
+pub unsafe extern "C" fn busbw_adam_update(
+    pool: *const Pool,
+    undo: *const Rule,
+    make: *const Rule,
+    slab: *const Slab,
+    error: ErrorText,
+) -> i32 {
+    // SAFETY: `open` made the pool with Box::into_raw, and the caller guarantees rules and slab.
+    let (pool, change, slab) = unsafe { (&*pool, Change { undo: undo.as_ref().copied(), make: make.as_ref().copied() }, &*slab) };
     let update = || {
         // SAFETY: the caller guarantees what `update` requires.
-        unsafe { pool.update(rule, slab) };
+        unsafe { pool.update(&change, slab) };
         Ok(())
     };
     // SAFETY: the caller guarantees the buffer that `error` describes.

@@ -32,9 +32,9 @@ class Norms:
         """Copy it to the host ahead of the gradient."""
         lane.copy(self._host[one.index : one.index + 1], self._here[one.index : one.index + 1])
 
-    def finite(self, one: Offloaded) -> bool:
-        """Whether a gradient that has arrived on the host is finite."""
-        return math.isfinite(float(self._host[one.index]))
+    def arrived(self, one: Offloaded) -> float:
+        """The norm of a gradient that has arrived on the host."""
+        return float(self._host[one.index])
 
     def total(self, came: Sequence[Offloaded]) -> tuple[float, list[str]]:
         """The norm of these gradients over all ranks that share the model, and which of them are not finite here. Waits for the device."""

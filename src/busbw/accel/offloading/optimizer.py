@@ -3,6 +3,7 @@
 import contextlib
 import os
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,14 +12,15 @@ import torch
 
 from busbw.accel import checkpoint
 from busbw.accel.host_adam import HostAdam, Rule
-from busbw.accel.offloading import device_states, saving
+from busbw.accel.offloading import saving
 from busbw.accel.offloading.lanes import Lane
-from busbw.accel.offloading.norms import EPSILON, Norms
-from busbw.accel.offloading.placement import Placement
+from busbw.accel.offloading.norms import Norms
+from busbw.accel.offloading.placement import Placement, Staging
+from busbw.accel.offloading.schedule import Schedule
 from busbw.accel.offloading.settings import OffloadSettings
 from busbw.accel.offloading.units import Offloaded, Unit
-from busbw.accel.offloading.worker import Piece, Worker
-from busbw.core.errors import BusbwError, UsageError
+from busbw.accel.offloading.worker import Worker
+from busbw.core.errors import UsageError
 
 KIND = "busbw.accel.offload"
 
@@ -37,10 +39,7 @@ class StepTimes:
 
 
 class OffloadedAdamW(torch.optim.Optimizer):
-    """AdamW with fp32 weights and moments in host memory, made by `offload`.
-
-    After a step `norm` is the norm of all its gradients before clipping. `skipped` counts steps left out by skip_nonfinite.
-    """
+    """AdamW with fp32 weights and moments in host memory, made by `offload`, and used as torch.optim.AdamW is."""
 
     def __init__(
         self, groups: list[dict[str, Any]], parameters: list[Offloaded], root: Unit, device: torch.device, settings: OffloadSettings
@@ -48,65 +47,41 @@ class OffloadedAdamW(torch.optim.Optimizer):
         super().__init__(groups, {})
         self.settings, self.parameters, self._root = settings, parameters, root
         self.placement = Placement(parameters, device)
-        self._norms = Norms(parameters, device)
         self.down, self.up = Lane(device), Lane(device)
-        self.worker = Worker(
-            HostAdam(settings.threads), device, self.down, None if settings.stream_weights else self.up, self._norms.finite
-        )
-        self._came: dict[int, Offloaded] = {}
-        self._kept: dict[int, torch.Tensor] = {}  # gradients that wait on the device for step()
-        self._held: list[Piece] = []
+        norms = Norms(parameters, device)
+        self._staging = None if settings.stream_weights else Staging(parameters, self.up)
+        self.schedule = Schedule(settings, norms, self.down, self._rule)
+        self.worker = self.schedule.worker = Worker(HostAdam(settings.threads), device, self.down, self._staging, norms.arrived)
         self._borrowed = self._accumulates = False
-        self.waited_s, self.steps, self.skipped, self.norm = 0.0, 0, 0, 0.0
+        self.waited_s = 0.0
         self._at_end: list[Callable[[], object]] = []
-
-    # From here on the autograd threads call.
+        weakref.finalize(self, self.worker.close)  # also at the end of the program, which must not end below a running thread
 
     @torch.no_grad()
     def collect(self, one: Offloaded, gradient: torch.Tensor, *, borrowed: bool = False) -> None:
-        """Take the gradient of a parameter, flat and complete. `borrowed`: its memory is used again by the next backward."""
-        if one.index in self._came:
-            raise UsageError(
-                f"{one.name} got a second gradient before optimizer.step()",
-                "call step() after each backward, or accumulate: `with optimizer.accumulate():` around all but the last backward",
-            )
+        """Take the gradient of a parameter, flat and complete. `borrowed`: its memory is used again by the next backward.
+
+        Threads of autograd call it.
+        """
         if not one.unit.called:  # it is used outside of its unit: from now on it is needed as early as the root
             one.unit = self._root
-        self._came[one.index] = one
         self._borrowed |= borrowed
-        norm, rule = self._norms.measure(one, gradient), self._rule(one)
-        if one.on_device and self.settings.max_norm is None:
-            device_states.update(one, gradient, rule, (~norm.isfinite()).float())
-        elif one.on_device:
-            self._kept[one.index] = gradient
-        else:
-            self._send(one, gradient, rule)
+        self.schedule.collect(one, gradient)
 
-    def _send(self, one: Offloaded, gradient: torch.Tensor, rule: Rule) -> None:
-        self.ready([one])  # its slot is free
-        assert one.slot is not None
-        self.down.throttle()
-        self.down.after_current()
-        self._norms.send(one, self.down)
-        pieces = [
-            Piece((one.unit.order, one.index, part.start), one, part, rule, self.down.copy(one.slot[part], gradient[part]))
-            for part in one.pieces()
-        ]
-        if self.settings.max_norm is None:
-            self.worker.submit(pieces)
-        else:
-            self._held += pieces
-
-    def _rule(self, one: Offloaded, scale: float = 1.0) -> Rule:
+    def _rule(self, one: Offloaded, scale: float) -> Rule:
         group = self.param_groups[one.group]
-        return Rule(one.step + 1, float(group["lr"]), tuple(map(float, group["betas"])), group["eps"], group["weight_decay"], scale)  # type: ignore[arg-type]
-
-    # From here on the program calls.
+        first, second = map(float, group["betas"])
+        return Rule(one.step + 1, float(group["lr"]), (first, second), group["eps"], group["weight_decay"], scale)
 
     @property
-    def unfinished(self) -> bool:
-        """Whether gradients wait for step()."""
-        return bool(self._held)
+    def norm(self) -> float:
+        """The norm of all gradients of the last step, before clipping."""
+        return self.schedule.norm
+
+    @property
+    def skipped(self) -> int:
+        """Steps that skip_nonfinite left out."""
+        return self.schedule.skipped
 
     @property
     def accumulates(self) -> bool:
@@ -141,63 +116,15 @@ class OffloadedAdamW(torch.optim.Optimizer):
         """
         if closure is not None:
             raise UsageError("an offloaded AdamW takes no closure", "call it after backward, without arguments")
-        came, self._came = list(self._came.values()), {}
-        held, self._held = self._held, []
-        kept, self._kept = self._kept, {}
         if self._borrowed:
             self.down.hold_current()
             self._borrowed = False
-        if not came:
-            return
-        self.down.rest()
-        self.norm, wrong = self._norms.total(came)
-        self.steps += 1
-        finite = self.norm < float("inf") and not wrong  # not wrong here, but on another rank: the norm is not finite
-        if self.settings.max_norm is not None:
-            if finite:
-                self._release(came, held, kept, min(1.0, self.settings.max_norm / (self.norm + EPSILON)))
-            else:
-                self._restore(held)
-        if finite or self.settings.max_norm is None:
-            for one in came:
-                one.step += one.name not in wrong
-        if not finite:
-            self._report(wrong, len(came))
-
-    def _release(self, came: list[Offloaded], held: list[Piece], kept: Mapping[int, torch.Tensor], scale: float) -> None:
-        """Begin the updates of a step by all its gradients, scaled."""
-        rules = {one.index: self._rule(one, scale) for one in came}
-        for piece in held:
-            piece.rule = rules[piece.one.index]
-        self.worker.submit(held)
-        never = torch.zeros((), device=self.down.device)
-        for one in came:
-            if one.index in kept:
-                device_states.update(one, kept[one.index], rules[one.index], never)
-
-    def _restore(self, held: list[Piece]) -> None:
-        """Put the weights back into slots whose gradients are dropped."""
-        for piece in held:
-            piece.came.wait()
-            assert piece.one.slot is not None
-            assert piece.one.states is not None
-            piece.one.slot[piece.part].copy_(piece.one.states.weight[piece.part])
-
-    def _report(self, wrong: list[str], came: int) -> None:
-        if self.settings.skip_nonfinite:
-            self.skipped += 1
-            return
-        names = ", ".join(wrong[:3]) + (f" and {len(wrong) - 3} more" if len(wrong) > 3 else "") if wrong else "some of another rank"
-        done = "nothing was updated" if self.settings.max_norm is not None else f"the other {came - len(wrong)} parameters were updated"
-        raise BusbwError(
-            f"gradients are not finite in step {self.steps}: {names}; {done}",
-            "load the last checkpoint, lower the learning rate, or use max_norm with skip_nonfinite=True",
-        )
+        self.schedule.end()
 
     def times(self) -> StepTimes:
         """Where the time went so far."""
         down, up = self.down.traffic, self.up.traffic
-        return StepTimes(self.steps, down.bytes, up.bytes, down.seconds, self.worker.update_s, up.seconds, self.waited_s)
+        return StepTimes(self.schedule.steps, down.bytes, up.bytes, down.seconds, self.worker.update_s, up.seconds, self.waited_s)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Only `offload` adds groups."""
@@ -261,6 +188,8 @@ class OffloadedAdamW(torch.optim.Optimizer):
             self.worker.close()
             for finish in self._at_end:
                 finish()
+            if self._staging is not None:
+                self._staging.close()
             self.placement.close()
 
     def at_end(self, calls: Sequence[Callable[[], object]]) -> None:

@@ -8,6 +8,7 @@ import torch
 from busbw.accel.host_adam import States
 from busbw.accel.offloading import host_memory
 from busbw.accel.offloading.host_memory import Slab, padded
+from busbw.accel.offloading.lanes import Copied, Lane
 from busbw.accel.offloading.units import Offloaded
 from busbw.core.offloading import HOST_BYTES, STATE_BYTES
 
@@ -20,6 +21,41 @@ def choose(parameters: Sequence[Offloaded], gpu_share: float) -> None:
             continue
         one.on_device = True
         kept += one.count
+
+
+class Staging:
+    """Pinned host memory through which new weights go to the device, a piece at a time."""
+
+    BUFFERS = 3  # one is filled while others are copied
+
+    def __init__(self, parameters: Sequence[Offloaded], lane: Lane) -> None:
+        self._lane, self._turn = lane, 0
+        largest = max((part.stop - part.start for one in parameters if not one.on_device for part in one.pieces()), default=0)
+        self._slab = Slab(self.BUFFERS * padded(2 * largest), pinned=lane.device.type == "cuda")
+        self._buffers = [self._slab.take(largest, torch.bfloat16) for _ in range(self.BUFFERS)]
+        self._copies: list[Copied | None] = [None] * self.BUFFERS
+
+    def take(self, count: int) -> torch.Tensor:
+        """The next buffer, once its last copy has ended."""
+        self._turn = (self._turn + 1) % self.BUFFERS
+        last = self._copies[self._turn]
+        if last is not None:
+            last.wait()
+            self._lane.measured(last)
+        return self._buffers[self._turn][:count]
+
+    def send(self, to: torch.Tensor) -> Copied:
+        """Start to copy what was put into the buffer to the device."""
+        copied = self._lane.copy(to, self._buffers[self._turn][: to.numel()])
+        self._copies[self._turn] = copied
+        return copied
+
+    def close(self) -> None:
+        """Wait for the copies, and unpin the buffers."""
+        for copied in self._copies:
+            if copied is not None:
+                copied.wait()
+        self._slab.close()
 
 
 class Placement:

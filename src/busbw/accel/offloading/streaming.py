@@ -99,7 +99,7 @@ class Streamer:
     @torch.compiler.disable
     def _begin(self, *_: object) -> None:
         """A forward of the model: the root's weights go up, and nothing is left from a backward that did not end."""
-        if self._optimizer.unfinished:
+        if self._optimizer.schedule.unfinished:
             raise UsageError("forward between backward and optimizer.step(), while weights are streamed", "call step() first")
         self._raise_root()
         for unit in self._streamed:

@@ -1,6 +1,7 @@
 """The thread that updates weights in host memory, those first that the next forward needs first."""
 
 import heapq
+import math
 import threading
 import time
 from collections import Counter, deque
@@ -11,48 +12,70 @@ import torch
 
 from busbw.accel.host_adam import HostAdam, Rule, States
 from busbw.accel.offloading.lanes import Copied, Lane
+from busbw.accel.offloading.placement import Staging
 from busbw.accel.offloading.units import Offloaded
 from busbw.core.errors import BusbwError
 
 LIMIT_S = 600.0  # of every wait for an update; those of 13e9 parameters on one core take a minute
-_Rank = tuple[int, int, int]
 
 
 @dataclass(order=True, slots=True)
 class Piece:
-    """A range of a parameter's elements whose gradient is on its way to the host. Ordered by when the weights are needed."""
+    """A range of a parameter's elements whose gradient is on its way to the host. Ordered by when the weights are needed.
 
-    rank: _Rank
+    `rules`: those to apply, each in place of the one before it; None restores what was there before. `applied` is in the states now.
+    `limit`: a gradient with a larger norm does not get the first rule.
+    """
+
+    rank: tuple[int, int, int]
     one: Offloaded = field(compare=False)
     part: slice = field(compare=False)
-    rule: Rule = field(compare=False)
     came: Copied = field(compare=False)
+    rules: list[Rule | None] = field(compare=False)
+    limit: float = field(compare=False, default=math.inf)
+    applied: Rule | None = field(compare=False, default=None)
+    checked: bool = field(compare=False, default=False)
+    idle: bool = field(compare=False, default=False)
 
 
 class Worker:
     """Updates pieces as their gradients arrive, and starts the copies of the new weights to the device."""
 
-    def __init__(self, adam: HostAdam, device: torch.device, down: Lane, up: Lane | None, finite: Callable[[Offloaded], bool]) -> None:
-        """`up`: None leaves the weights in the slots. `finite`: whether the gradient of a parameter, which has arrived, is finite."""
-        self.adam, self._device, self._down, self._up, self._finite = adam, device, down, up, finite
+    def __init__(
+        self, adam: HostAdam, device: torch.device, down: Lane, staging: Staging | None, norm_of: Callable[[Offloaded], float]
+    ) -> None:
+        """`staging`: where new weights wait for their copy to the device; None leaves them in the slots, in place of the gradients.
+
+        `norm_of`: the norm of a parameter's gradient, which has arrived.
+        """
+        self.adam, self._device, self._down, self._staging, self._norm_of = adam, device, down, staging, norm_of
         self.update_s = 0.0
         self._coming: deque[Piece] = deque()  # in the order of their copies
         self._here: list[Piece] = []  # a heap
         self._left: Counter[int] = Counter()  # pieces of each parameter that are not updated, by its index
         self._last_up: dict[int, Copied] = {}
-        self._rising: deque[Copied] = deque()
         self._error: BaseException | None = None
         self._state = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="busbw-offload", daemon=True)
         self._thread.start()
 
-    def submit(self, pieces: list[Piece]) -> None:
+    def submit(self, pieces: Sequence[Piece]) -> None:
         """Update these pieces as soon as their gradients have arrived."""
         with self._state:
             self._left.update(piece.one.index for piece in pieces)
             self._coming.extend(pieces)
             self._state.notify_all()
+
+    def revise(self, piece: Piece, rule: Rule | None) -> None:
+        """Replace the last update of a piece, which was submitted before, whether it has been made or not."""
+        with self._state:
+            piece.rules.append(rule)
+            if piece.idle:
+                piece.idle = False
+                self._left[piece.one.index] += 1
+                heapq.heappush(self._here, piece)
+                self._state.notify_all()
 
     def wait(self, parameters: Sequence[Offloaded]) -> None:
         """Block until these parameters have their new weights in place.
@@ -75,7 +98,7 @@ class Worker:
             copied.wait()
 
     def close(self) -> None:
-        """End the thread. Updates that have not begun are dropped."""
+        """End the thread. Updates that have not begun are dropped. May be called again."""
         with self._state:
             self._closed = True
             self._state.notify_all()
@@ -87,7 +110,7 @@ class Worker:
             if self._device.type == "cuda":
                 torch.cuda.set_device(self._device)
             while (piece := self._next()) is not None:
-                self._update(piece)
+                self._work_on(piece)
         except BaseException as error:  # noqa: BLE001 - whoever waits raises it
             with self._state:
                 self._error = error
@@ -95,45 +118,48 @@ class Worker:
 
     def _next(self) -> Piece | None:
         """The piece to update next; None at the end."""
+        with self._state:
+            while not self._closed and not self._coming and not self._here:
+                self._state.wait()
+            if self._closed:
+                return None
+            while self._coming and (not self._here or self._coming[0].came.done()):
+                heapq.heappush(self._here, self._coming.popleft())
+            piece = heapq.heappop(self._here)
+        piece.came.wait()
+        return piece
+
+    def _work_on(self, piece: Piece) -> None:
+        """Apply the rules of a piece one after the other, until it has no more."""
+        if not piece.checked:
+            piece.checked = True
+            self._down.measured(piece.came)
+            norm = self._norm_of(piece.one)
+            if not (norm <= piece.limit and norm < math.inf):
+                piece.rules.pop(0)
+                if self._staging is None:
+                    piece.rules.insert(0, None)  # the slot gets the weights as they were
         while True:
             with self._state:
-                while not self._closed and not self._coming and not self._here:
-                    self._state.wait()
-                if self._closed:
-                    return None
-                while self._coming and (self._coming[0].came.done() or not self._here):
-                    first = self._coming.popleft()
-                    heapq.heappush(self._here, first)
-                    if not first.came.done():
-                        break
-                piece = heapq.heappop(self._here)
-            piece.came.wait()
-            return piece
+                if not piece.rules:
+                    piece.idle = True
+                    self._left[piece.one.index] -= 1
+                    self._state.notify_all()
+                    return
+                rule = piece.rules.pop(0)
+            self._apply(piece, rule)
 
-    def _update(self, piece: Piece) -> None:
+    def _apply(self, piece: Piece, rule: Rule | None) -> None:
         one, part = piece.one, piece.part
         assert one.slot is not None
         assert one.states is not None
-        self._down.measured(piece.came)
         slot, states = one.slot[part], States(one.states.weight[part], one.states.moment[part], one.states.square[part])
+        out = slot if self._staging is None else self._staging.take(slot.numel())
         begun = time.perf_counter()
-        if self._finite(one):
-            self.adam.update(piece.rule, slot, states, slot)
-        else:
-            slot.copy_(states.weight)  # the weights as they were
+        self.adam.update(rule, slot, states, out, piece.applied)
         self.update_s += time.perf_counter() - begun
-        copied = None if self._up is None else self._raise(one.local[part], slot)
-        with self._state:
-            if copied is not None:
+        piece.applied = rule
+        if self._staging is not None:
+            copied = self._staging.send(one.local[part])
+            with self._state:
                 self._last_up[one.index] = copied
-            self._left[one.index] -= 1
-            if not self._left[one.index]:
-                self._state.notify_all()
-
-    def _raise(self, to: torch.Tensor, slot: torch.Tensor) -> Copied:
-        """Start the copy of new weights to the device."""
-        assert self._up is not None
-        self._rising.append(copied := self._up.copy(to, slot))
-        while self._rising and self._rising[0].done():
-            self._up.measured(self._rising.popleft())
-        return copied

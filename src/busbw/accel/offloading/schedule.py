@@ -1,0 +1,152 @@
+"""When updates begin: at once, or when the norm of all gradients is known.
+
+With clipping an update depends on the norm of all gradients, which is known after backward only. After CERTAIN steps that clipped nothing,
+updates begin during backward as if this one did not either. If it does, they are replaced: the update is undone, which restores weights
+and moments to within fp32 rounding, and made again with scaled gradients. A gradient that is above the limit by itself waits, since one
+that is far above it would leave too few digits to undo. Each of these decisions depends on values that all ranks have, so replicas stay
+the same bits.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+
+from busbw.accel.host_adam import Rule
+from busbw.accel.offloading import device_states
+from busbw.accel.offloading.lanes import Lane
+from busbw.accel.offloading.norms import EPSILON, Norms
+from busbw.accel.offloading.settings import OffloadSettings
+from busbw.accel.offloading.units import Offloaded
+from busbw.accel.offloading.worker import Piece, Worker
+from busbw.core.errors import BusbwError, UsageError
+
+CERTAIN = 8  # steps
+RuleOf = Callable[[Offloaded, float], Rule]
+
+
+class Schedule:
+    """The gradients of one step after the other."""
+
+    def __init__(self, settings: OffloadSettings, norms: Norms, down: Lane, rule_of: RuleOf) -> None:
+        """`rule_of`: the next update of a parameter, by gradients that are scaled by a factor."""
+        self.settings, self._norms, self._down, self._rule_of = settings, norms, down, rule_of
+        self.worker: Worker | None = None
+        self.steps, self.skipped, self.norm = 0, 0, 0.0
+        self._unclipped = 0
+        self._came: dict[int, Offloaded] = {}
+        self._kept: dict[int, torch.Tensor] = {}  # gradients that wait on the device for the norm
+        self._pieces: list[Piece] = []
+
+    @property
+    def begins_early(self) -> bool:
+        """Whether updates of this step begin before its norm is known."""
+        return self.settings.max_norm is None or (self._unclipped >= CERTAIN and not self.settings.stream_weights)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether gradients on the host wait for the end of the step."""
+        return bool(self._pieces) and not self.begins_early
+
+    def collect(self, one: Offloaded, gradient: torch.Tensor) -> None:
+        """Take a gradient, flat and complete."""
+        if one.index in self._came:
+            raise UsageError(
+                f"{one.name} got a second gradient before optimizer.step()",
+                "call step() after each backward, or accumulate: `with optimizer.accumulate():` around all but the last backward",
+            )
+        self._came[one.index] = one
+        norm = self._norms.measure(one, gradient)
+        if one.on_device and self.settings.max_norm is None:
+            device_states.update(one, gradient, self._rule_of(one, 1.0), (~norm.isfinite()).float())
+        elif one.on_device:
+            self._kept[one.index] = gradient
+        else:
+            self._send(one, gradient)
+
+    def _send(self, one: Offloaded, gradient: torch.Tensor) -> None:
+        assert one.slot is not None
+        assert self.worker is not None
+        self.worker.wait([one])  # its slot is free
+        self._down.throttle()
+        self._down.after_current()
+        self._norms.send(one, self._down)
+        rules = [self._rule_of(one, 1.0)] if self.begins_early else []
+        limit = (self.settings.max_norm or math.inf) if self.begins_early else math.inf
+        pieces = [
+            Piece((one.unit.order, one.index, part.start), one, part, self._down.copy(one.slot[part], gradient[part]), list(rules), limit)
+            for part in one.pieces()
+        ]
+        if rules:
+            self.worker.submit(pieces)
+        self._pieces += pieces
+
+    def end(self) -> None:
+        """End a step: make, confirm or replace its updates.
+
+        Raises:
+            BusbwError: a gradient is not finite.
+        """
+        came, self._came = list(self._came.values()), {}
+        pieces, self._pieces = self._pieces, []
+        kept, self._kept = self._kept, {}
+        if not came:
+            return
+        self._down.rest()
+        self.norm, wrong = self._norms.total(came)
+        self.steps += 1
+        finite = self.norm < math.inf and not wrong  # if not wrong here, but on another rank, the norm is not finite
+        limit = self.settings.max_norm
+        if limit is None:
+            self._count(came, wrong)
+        elif finite:
+            self._make(pieces, kept, came, min(1.0, limit / (self.norm + EPSILON)))
+            self._count(came, [])
+        else:
+            self._drop(pieces)
+        if not finite:
+            self._report(wrong, len(came))
+
+    def _make(self, pieces: list[Piece], kept: dict[int, torch.Tensor], came: list[Offloaded], scale: float) -> None:
+        """Make the updates of a step with all its gradients scaled, if they have not been made so."""
+        assert self.worker is not None
+        early, rules = self.begins_early, {one.index: self._rule_of(one, scale) for one in came}
+        never = torch.zeros((), device=self._down.device)
+        for one in came:
+            if one.index in kept:
+                device_states.update(one, kept[one.index], rules[one.index], never)
+        if not early:
+            for piece in pieces:
+                piece.rules.append(rules[piece.one.index])
+            self.worker.submit(pieces)
+        elif scale < 1:
+            for piece in pieces:
+                self.worker.revise(piece, rules[piece.one.index])
+        self._unclipped = self._unclipped + 1 if scale == 1 else 0
+
+    def _drop(self, pieces: list[Piece]) -> None:
+        """Leave everything as it was before the step."""
+        assert self.worker is not None
+        if self.begins_early:
+            for piece in pieces:
+                self.worker.revise(piece, None)
+        elif self.settings.stream_weights:  # slots have to get the weights back
+            for piece in pieces:
+                piece.rules.append(None)
+            self.worker.submit(pieces)
+        self._unclipped = 0
+
+    def _count(self, came: list[Offloaded], wrong: list[str]) -> None:
+        for one in came:
+            one.step += one.name not in wrong
+
+    def _report(self, wrong: list[str], came: int) -> None:
+        if self.settings.skip_nonfinite:
+            self.skipped += 1
+            return
+        names = ", ".join(wrong[:3]) + (f" and {len(wrong) - 3} more" if len(wrong) > 3 else "") if wrong else "some of another rank"
+        done = "nothing was updated" if self.settings.max_norm is not None else f"the other {came - len(wrong)} parameters were updated"
+        raise BusbwError(
+            f"gradients are not finite in step {self.steps}: {names}; {done}",
+            "load the last checkpoint, lower the learning rate, or use max_norm with skip_nonfinite=True",
+        )
