@@ -110,6 +110,12 @@ def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
 @click.option("--engine", default="auto", callback=not_empty, show_default=True, help=f"auto, {', '.join(row.name for row in ENGINES)}")
 @click.option("--sim", "simulation", default="", help="parameters of the sim engine: alpha_us=5,gbps=370,noise=0.01")
 @click.option("--inject", default="", help="inject a fault: late:rank=2,us=200")
+@click.option(
+    "--counts",
+    default="",
+    callback=not_empty,
+    help="alltoallv: bytes of each pair of ranks: zipf:1.05[,rows=N][,ids=N,dedup][,sorted|,seed=N], or file:NAME",
+)
 @click.option("--watch", is_flag=True, help="show for each size what the ports and NVLinks carried and lost (precise timing)")
 @click.option("--ideal", default="", help="ideal busbw in GB/s, instead of the one from the topology")
 @click.option("--format", "format_name", default="table", show_default=True, help=", ".join(row.name for row in VIEWS))
@@ -150,7 +156,7 @@ def command(
     if given("step_bytes") and not given("step_factor"):
         sweep["step_factor"] = 1
     timed = sweep["check"] == TIMED
-    sweep["check"] = 1 if timed else sweep["check"]
+    sweep["check"], sweep["counts"] = 1 if timed else sweep["check"], fields.pop("counts")
     soak_s = _take_soak(fields, sweep)
     spec = SweepSpec(collective=collective(name).name, check_timed=timed, soak_s=soak_s, sampling=sampling, **sweep)
     _refuse_contradictions(spec, fields)

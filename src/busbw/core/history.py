@@ -12,7 +12,8 @@ from busbw.core.result import Result
 class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run of the history, without its samples.
 
-    `start` is its start in local time as `YYYY-mm-dd HH:MM:SS`, or else when it was added; `peak_busbw` is in bytes per second.
+    `start` is its start in local time as `YYYY-mm-dd HH:MM:SS`, or else when it was added; `peak_busbw` is in bytes per second. `counts`
+    is the source of alltoallv's bytes, as in core.traffic.
     """
 
     id: int
@@ -26,6 +27,7 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
     peak_busbw: float
     complete: bool
     wrong: bool
+    counts: str = ""
 
 
 class StoredTime(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from busbw.core.planning import Plan
 from busbw.core.replaying import Replay
 from busbw.core.sweep import SweepSpec
 from busbw.core.topology import Topology
+from busbw.core.traffic import Traffic
 from busbw.core.training import Training
 from busbw.core.vitals import HostChange
 
@@ -42,7 +43,8 @@ class Cell(msgspec.Struct):
     quartile of each rank's lateness at the start of an operation. modes_s are the medians of two groups of samples with a wide gap
     between them. p99_s is measured with --tail. tick_s is the resolution of a coarse clock; the interval includes one tick more on
     either side than order statistics give. n counts the samples that these values are computed from (0 in older files: those of
-    samples_s after the dropped ones).
+    samples_s after the dropped ones). ends_s, only of uneven collectives, is the median time from the first rank's start to each rank's
+    end; where no clock shows the starts, it is each rank's median duration.
     """
 
     time_s: float
@@ -69,6 +71,7 @@ class Cell(msgspec.Struct):
     late_s: list[float] | None = None
     tick_s: float | None = None
     n: int = 0
+    ends_s: list[float] | None = None
 
     @property
     def kept_s(self) -> list[float]:
@@ -190,6 +193,7 @@ class Result(Outcome, tag="busbw.result/1"):
     ideal: Ideal | None = None
     endpoint_ideal: Ideal | None = None
     links: list[Link] = []
+    traffic: Annotated[Traffic | None, Meta(description="of alltoallv: what moves between its ranks")] = None
     out_of_bounds: int = 0
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import msgspec
 
 from busbw.core.collectives import BY_NAME, Collective
+from busbw.core.counts import parse_counts
 from busbw.core.dtypes import DTYPES, DType
 from busbw.core.dtypes import dtype as dtype_row
 from busbw.core.errors import UsageError
@@ -37,7 +38,8 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
 class SweepSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One sweep as requested. Fields are those of the option table; sizes are bytes. Without `sampling`, timing is classic.
 
-    With `soak_s` the sweep is repeated for so many seconds, or until a check sees wrong data.
+    With `soak_s` the sweep is repeated for so many seconds, or until a check sees wrong data. `counts` says where alltoallv's bytes for
+    each pair of ranks come from (core.counts); '' for nccl-tests' environment variables and their defaults.
     """
 
     collective: str
@@ -74,6 +76,7 @@ class SweepSpec(msgspec.Struct, frozen=True, kw_only=True):
     unalign: int = 0
     per_iter_timing: int = 0
     per_iter_skip: int = 0
+    counts: str = ""
     sampling: Sampling | None = None
 
     @property
@@ -101,8 +104,17 @@ def check_spec(spec: SweepSpec, *, strict: bool = False) -> None:
             _refuse(option, value, strict)
     _check_sizes(spec, strict)
     _check_iterations(spec, strict)
+    if spec.counts:
+        _check_counts(spec)
     if strict and not _ROOT.fullmatch(spec.root):
         raise UsageError(f"--root '{spec.root}': not a rank", "use a rank number from 0 on, or all")
+
+
+def _check_counts(spec: SweepSpec) -> None:
+    if not spec.row.uneven:
+        what = f"--counts {spec.counts}: {spec.collective} moves the same bytes between all ranks"
+        raise UsageError(what, "leave it out, or measure alltoallv")
+    parse_counts(spec.counts)
 
 
 def _refuse(option: Option, value: int, strict: bool) -> None:

@@ -39,6 +39,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX runs_of_a_machine ON runs (machine, collective, start)",
     ),
     (f"PRAGMA application_id = {APPLICATION_ID}",),
+    ("ALTER TABLE runs ADD COLUMN counts TEXT NOT NULL DEFAULT ''",),
 )
 
 

@@ -30,6 +30,7 @@ def stored(result: Result, now: datetime) -> StoredRun:
         peak_busbw=top.busbw if top else 0.0,
         complete=result.complete,
         wrong=result.wrong(),
+        counts=_counts(result),
     )
 
 
@@ -41,7 +42,11 @@ def _when(start: str, now: datetime) -> str:
     return when.strftime("%Y-%m-%d %H:%M:%S")
 
 
+def _counts(result: Result) -> str:
+    return result.traffic.source if result.traffic else ""
+
+
 def alike(run: StoredRun, result: Result) -> bool:
-    """Whether a stored run is comparable: complete, without wrong data, and of the same machine, collective and timing."""
+    """Whether a stored run is comparable: complete, without wrong data, and of the same machine, collective, bytes and timing."""
     same = (run.machine, run.collective, run.timing) == (machine(result), result.spec.collective, timing(result))
-    return same and run.complete and not run.wrong
+    return same and run.counts == _counts(result) and run.complete and not run.wrong

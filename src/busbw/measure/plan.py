@@ -1,13 +1,11 @@
 """From a spec to calls: the memory cap, the buffers, and each size's Call."""
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cached_property
 
 from busbw.core import layouts
 from busbw.core.dtypes import DType
 from busbw.core.dtypes import dtype as dtype_row
-from busbw.core.env import ALLTOALLV
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.frontend_texts import frontend_text
 from busbw.core.layouts import Layout
@@ -15,7 +13,8 @@ from busbw.core.redops import RedOp, redop
 from busbw.core.result import Cell
 from busbw.core.sweep import Series, SweepSpec, dtypes
 from busbw.engines.base import Call
-from busbw.measure import alltoallv
+from busbw.measure.alltoallv import Matrix, elements
+from busbw.measure.matrices import Matrices
 
 GIB = 1 << 30
 ALIGNED_BYTES = 16  # of a rank's part: core.layouts.aligned_share
@@ -74,7 +73,7 @@ class Calls:
         self.dtype: DType = dtype_row(series.dtype)
         self.op: RedOp | None = redop(series.op) if series.op else None
         self.reduction = self.op if self.collective.reduces else None
-        self._matrices: dict[int, list[list[int]]] = {}
+        self._made: dict[int, Matrix] = {}
 
     def at(self, size: int, *, in_place: bool, shift_bytes: int = 0) -> Call:
         """The call that moves `size` bytes (of the largest buffer), shifted."""
@@ -83,61 +82,35 @@ class Calls:
         matrix: tuple[tuple[int, ...], ...] = ()
         send, recv = buffers.send, buffers.recv
         if self.collective.uneven:
-            matrix = alltoallv.elements(self.matrix_bytes(asked * self.dtype.itemsize), self.dtype.itemsize)
+            matrix = elements(self.matrix_bytes(asked * self.dtype.itemsize), self.dtype.itemsize)
             send, recv = layouts.matrix_totals(matrix)  # one call serves all of a process' ranks, whose own totals may be smaller
         layout = Layout(buffers.count, self.ranks, self.series.root, matrix)
         shift = shift_bytes + self.spec.unalign * self.dtype.itemsize
         return Call(self.collective, self.dtype, self.reduction, layout, send, recv, in_place, shift)
 
-    def matrix_bytes(self, size: int) -> list[list[int]]:
+    def matrix_bytes(self, size: int) -> Matrix:
         """alltoallv's bytes for each pair of ranks, the same for a size as long as the series runs."""
-        if size not in self._matrices:
-            self._matrices[size] = self._matrix(size)
-        return self._matrices[size]
-
-    def _matrix(self, size: int) -> list[list[int]]:
-        source = os.environ.get(ALLTOALLV.matrix_file, "")
-        if not source:
+        if size not in self._made:
             whole_parts = self.collective.buffers(size // self.dtype.itemsize, self.ranks, self.dtype.itemsize).send * self.dtype.itemsize
-            return alltoallv.generated_bytes(whole_parts, self.ranks, _number(ALLTOALLV.spread, 1.0, 0.0, 1.0))
-        if self.spec.min_bytes != self.spec.max_bytes:
-            raise UsageError(f"{ALLTOALLV.matrix_file} needs one size, but -b and -e differ", "give -b and -e the same value")
-        try:
-            text = Path(source).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "not a text file"
-            raise UsageError(f"{ALLTOALLV.matrix_file}={source}: {reason}", "name a readable file of bytes per pair") from error
-        matrix = alltoallv.parse_matrix(text, self.ranks, _number(ALLTOALLV.matrix_scale, 1.0, 0.0, float("inf")), source)
-        largest = max(layouts.matrix_totals(matrix))
-        if largest > size:
-            raise UsageError(f"{source}: a rank moves {largest} bytes, more than -e {size}", f"give -b {largest} -e {largest}")
-        return matrix
+            self._made[size] = self.matrices.at(size, whole_parts)
+        return self._made[size]
+
+    @cached_property
+    def matrices(self) -> Matrices:
+        """Where alltoallv's bytes come from."""
+        return Matrices(self.spec, self.ranks)
 
     def moved_bytes(self, call: Call) -> tuple[int, int, float]:
         """(size column, count column, bytes that algbw divides by the time)."""
         item = self.dtype.itemsize
         if self.collective.uneven:
             largest = max(layouts.matrix_totals(call.layout.matrix)) * item
-            from_file = bool(os.environ.get(ALLTOALLV.matrix_file))
-            return largest, 0 if from_file else call.layout.count, largest
+            return largest, 0 if self.matrices.from_file else call.layout.count, largest
         return max(call.send, call.recv) * item, call.layout.count, call.layout.count * self.collective.algbw_units(self.ranks) * item
 
     def rates(self, call: Call) -> Rates:
         """The bandwidths of the call."""
         return Rates(self.moved_bytes(call)[2], float(self.collective.bus_factor(self.ranks)))
-
-
-def _number(variable: str, default: float, low: float, high: float) -> float:
-    text = os.environ.get(variable, "")
-    if not text:
-        return default
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not low <= value <= high:
-        raise UsageError(f"{variable}={text}: not a number from {low:g} to {high:g}", f"unset {variable}, or give such a number")
-    return value
 
 
 def refuse_unsupported(reason: str | None, calls: Calls) -> None:

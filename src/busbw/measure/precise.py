@@ -24,13 +24,17 @@ SMALLEST_TIME_S = 1e-9  # a measured 0 would make bandwidths infinite
 
 @dataclass(slots=True)
 class Measured:
-    """A cell's samples in seconds. longest_s: from the first rank's start to the last rank's end. shortest_s: the smallest duration over
-    the ranks, of the slowest group. late_s[r]: how late rank r started. launches_s: each process' median time to enqueue one operation.
+    """A cell's samples in seconds.
+
+    longest_s: from the first rank's start to the last rank's end. shortest_s: the smallest duration over the ranks, of the slowest group.
+    late_s[r]: how late rank r started. ends_s[r]: from the first rank's start to the end of rank r. launches_s: each process' median time
+    to enqueue one operation.
     """
 
     longest_s: list[float] = field(default_factory=list)
     shortest_s: list[float] = field(default_factory=list)
     late_s: list[list[float]] = field(default_factory=list)
+    ends_s: list[list[float]] = field(default_factory=list)
     launches_s: list[float] = field(default_factory=list)
     decision: Decision = field(default_factory=Decision)
     tick_s: float = 0.0
@@ -79,10 +83,20 @@ def fitting(samples: int, sampling: Sampling, estimate_s: float, spent_s: float)
     return max(1, min(samples, int((sampling.max_time_s + GRACE_S - spent_s) / estimate_s)))
 
 
-def cell(seen: Measured, sampling: Sampling, operations: int, rates: Rates, *, synchronizes: bool = True, host_timed: bool = False) -> Cell:
+def cell(
+    seen: Measured,
+    sampling: Sampling,
+    operations: int,
+    rates: Rates,
+    *,
+    synchronizes: bool = True,
+    host_timed: bool = False,
+    uneven: bool = False,
+) -> Cell:
     """The cell. Each sample is of `operations` operations in one group; times are per operation.
 
-    `synchronizes`: no rank ends before all have started. `host_timed`: starts were read from a common clock.
+    `synchronizes`: no rank ends before all have started. `host_timed`: starts were read from a common clock. `uneven`: the ranks move
+    different amounts, so that their ends matter.
     """
     dropped = seen.decision.dropped
     kept = seen.longest_s[dropped:]
@@ -101,6 +115,8 @@ def cell(seen: Measured, sampling: Sampling, operations: int, rates: Rates, *, s
         starts = [max(late) for late in zip(*(late[dropped:] for late in seen.late_s), strict=True)]
         made.skew_s = round(median(starts), DIGITS)
         made.late_s = [round(nearest_rank(sorted(late[dropped:]), LATE_PERCENT), DIGITS) for late in seen.late_s]
+    if uneven:
+        made.ends_s = [_each(median(ends[dropped:]), operations) for ends in seen.ends_s]
     if sampling.tail:
         made.p99_s = _each(nearest_rank(sorted(kept), round(100 * TAIL)), operations)
         bounds = quantile_interval(kept, TAIL, sampling.confidence)
@@ -123,8 +139,10 @@ def _add(seen: Measured, every: Sequence[tuple[int, list[list[float]], list[list
     """
     spans: dict[int, list[list[float]]] = {}
     own: dict[int, list[list[float]]] = {}
+    all_ends: list[list[float]] = []
     for group_id, durations, late in every:
         ends = [[wait + one for wait, one in zip(*pair, strict=True)] for pair in zip(late, durations, strict=True)] if late else durations
+        all_ends += ends
         spans.setdefault(group_id, []).extend(ends)
         own.setdefault(group_id, []).extend(durations)
     longest = {group_id: [max(values) for values in zip(*ranks, strict=True)] for group_id, ranks in spans.items()}
@@ -135,3 +153,4 @@ def _add(seen: Measured, every: Sequence[tuple[int, list[list[float]], list[list
     seen.longest_s += [round(max(values), DIGITS) for values in zip(*longest.values(), strict=True)]
     seen.shortest_s += [round(max(values), DIGITS) for values in zip(*shortest, strict=True)]
     seen.late_s = [before + now for before, now in zip(seen.late_s or [[] for _ in lateness], lateness, strict=True)]
+    seen.ends_s = [before + now for before, now in zip(seen.ends_s or [[] for _ in all_ends], all_ends, strict=True)]

@@ -254,8 +254,9 @@ class Runner:
         if seen is None:
             return None
         cell = precise.cell(
-            seen, sampling, self.spec.agg_iters, rates, synchronizes=self.spec.row.synchronizes, host_timed=not self.engine.asynchronous
-        )
+            seen, sampling, self.spec.agg_iters, rates, synchronizes=self.spec.row.synchronizes,
+            host_timed=not self.engine.asynchronous, uneven=self.spec.row.uneven,
+        )  # fmt: skip
         if throttled:
             cell.stopped = "unstable"
         return cell

@@ -7,10 +7,12 @@ from contextlib import closing
 
 import msgspec
 
+from busbw.core.counts import Zipf, parse_counts
 from busbw.core.env import ALLTOALLV
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.result import Result
+from busbw.core.result import Result, World
 from busbw.core.sweep import roots, series
+from busbw.core.traffic import Traffic, traffic
 from busbw.engines.base import Engine
 from busbw.engines.registry import Opening, engine, ignored_options, refuse_ignored
 from busbw.launch.control import Control
@@ -20,6 +22,7 @@ from busbw.measure.host_sampler import HostSampler
 from busbw.measure.job import SweepJob
 from busbw.measure.party import Party, facts, join_groups
 from busbw.measure.runner import Runner
+from busbw.measure.zipf import unique_ids
 from busbw.model.bounds import given
 from busbw.model.world import ideals
 
@@ -85,7 +88,8 @@ def sweep(job: SweepJob, party: Party, opened: Engine, emit: Emit, enter_phase: 
         note = network.unconfirmed(job, result.library.network)
         if note:
             emit(Note(note))
-    _summarize_alltoallv(job, opened, max_bytes, emit if first else None)
+    if first and job.sweep.row.uneven:
+        _describe_matrix(job, opened, max_bytes, emit)
     samples = party.local == 0 and job.sweep.sampling is not None  # one process of each host, with precise timing
     own = [device for device in result.world.devices if samples and device.host == platform.node()]
     with closing(HostSampler(own, watch=job.watch)) as host_sampler:
@@ -121,7 +125,8 @@ def prepare(job: SweepJob, party: Party, opened: Engine) -> tuple[Result, int]:
     size = plan.buffer_bytes(job.sweep, max_bytes)
     opened.allocate(size, size)
     result = Result(spec=job.sweep, **facts(job, party, opened, all_names=job.compat))
-    best, endpoint = ideals(job.sweep.collective, result.world, result.topology, result.environment)
+    result.traffic = _traffic(job, party, result.world, opened.size, max_bytes)
+    best, endpoint = ideals(job.sweep.collective, result.world, result.topology, result.environment, result.traffic)
     if job.ideal:
         best = endpoint = given(job.ideal)
     result.reduced_max_bytes = max_bytes if max_bytes < job.sweep.max_bytes else None
@@ -129,8 +134,26 @@ def prepare(job: SweepJob, party: Party, opened: Engine) -> tuple[Result, int]:
     return result, max_bytes
 
 
-def _summarize_alltoallv(job: SweepJob, opened: Engine, max_bytes: int, emit: Emit | None) -> None:
-    if emit is None or not job.sweep.row.uneven or os.environ.get(ALLTOALLV.print_summary, "0") in ("", "0"):
+def _traffic(job: SweepJob, party: Party, world: World, ranks: int, max_bytes: int) -> Traffic | None:
+    """What alltoallv moves at the largest size. UsageError if ranks read different files, and would wait for each other forever."""
+    if not job.sweep.row.uneven:
+        return None
+    calls = plan.Calls(job.sweep, next(series(job.sweep, ranks)), ranks)
+    matrix = calls.matrix_bytes(max_bytes)
+    sources = party.group.allgather(calls.matrices.source)
+    for process, source in enumerate(sources):
+        if source != sources[0]:
+            what = f"process {process} reads {source}, but process 0 {sources[0]}"
+            raise UsageError(f"alltoallv: {what}", "give every host the same file")
+    hosts = [device.host for device in world.devices if device.group == world.devices[0].group]
+    return traffic(matrix, calls.matrices.source, hosts if len(hosts) == ranks else [""] * ranks)
+
+
+def _describe_matrix(job: SweepJob, opened: Engine, max_bytes: int, emit: Emit) -> None:
+    counts = parse_counts(job.sweep.counts) if job.sweep.counts else None
+    if isinstance(counts, Zipf) and counts.dedup:
+        emit(Note(f"note: a batch of {counts.ids} ids asks for {unique_ids(counts):.0f} different rows"))
+    if os.environ.get(ALLTOALLV.print_summary, "0") in ("", "0"):
         return
     calls = plan.Calls(job.sweep, next(series(job.sweep, opened.size)), opened.size)
     for rank, row in enumerate(calls.matrix_bytes(max_bytes)):

@@ -2,7 +2,8 @@
 
 Letters in formulas: N ranks on Q hosts with P each; B is a GPU's link to its peers, I all NICs of a host, R one NIC, each in one
 direction; t is the share of I that each byte gets on the busiest host of a double tree: 1, 2/3 or 1/2; f = busbw / algbw. Ranks are
-numbered host by host. An algorithm's bound is f x the smallest term, whose link binds.
+numbered host by host. Of an alltoallv, S is (N-1)/N of the size, X the bytes of the busiest rank to or from the other ranks, and Y
+those of the busiest host to or from the other hosts. An algorithm's bound is f x the smallest term, whose link binds.
 """
 
 from collections.abc import Callable
@@ -99,6 +100,15 @@ def _exchange(fab: Fabric) -> list[Term]:
     return _gpu(fab) + (_nic(fab, share, "I (N-1)/(P(N-P))") if share else [])
 
 
+def _uneven(fab: Fabric) -> list[Term]:
+    traffic = fab.traffic
+    if traffic is None:
+        return _exchange(fab)
+    counted = traffic.size_bytes * (fab.ranks - 1) / fab.ranks  # what busbw divides by the time
+    terms = _gpu(fab, counted / traffic.rank_bytes, "B S/X")
+    return terms + (_nic(fab, counted / traffic.host_bytes, "I S/Y") if traffic.host_bytes else [])
+
+
 def _neighbours(fab: Fabric) -> list[Term]:
     if fab.hosts == 1:
         return _gpu(fab)
@@ -157,7 +167,8 @@ ALGORITHMS: tuple[Algorithm, ...] = (
               "the network reduces: data enters and leaves each host once", times_factor=True),
     Algorithm("PAT", ("all_gather", "reduce_scatter"), lambda f, may: f.hosts > 1 and f.per_host == 1, _nic,
               "each host receives the shares of the others once"),
-    Algorithm(P2P, ("alltoall", "alltoallv"), _always, _exchange, "each host sends P(N-P)/N of the data out (alltoallv: even matrix)"),
+    Algorithm(P2P, ("alltoall",), _always, _exchange, "each host sends P(N-P)/N of the data out"),
+    Algorithm(P2P, ("alltoallv",), _always, _uneven, "the rank, or the host, that moves the most ends last (without a matrix: even)"),
     Algorithm(P2P, ("sendrecv",), _always, _neighbours, "each rank sends to the next, over the NICs nearest to its GPU at most"),
     Algorithm(P2P, ("gather", "scatter"), _always, _root, "all parts but the root's own pass through the root's host and GPU"),
     Algorithm(P2P, ("hypercube",), lambda f, may: f.ranks & (f.ranks - 1) == 0, _rounds,

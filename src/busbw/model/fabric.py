@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from busbw.core.sizes import counted
 from busbw.core.topology import Gpu, Host, Nic
+from busbw.core.traffic import Traffic
 
 NVLINK_BETWEEN_HOSTS = ("GB200", "GB300")  # sold in racks whose hosts share one NVLink domain
 
@@ -17,6 +18,7 @@ class Fabric:
     """`hosts` (Q) machines of `per_host` (P) ranks each; rates are bytes per second in one direction.
 
     `gpu` (B) is one GPU's link to its peers, `pcie` its slot, `nics` (I) all ports of one host together, `rail` one of these ports.
+    `traffic` is what an alltoallv moves between the ranks; None for an even exchange.
     """
 
     hosts: int
@@ -28,6 +30,7 @@ class Fabric:
     nics: float = 0.0
     rail: float = 0.0
     nic_link: str = ""
+    traffic: Traffic | None = None
 
     @property
     def ranks(self) -> int:

@@ -35,7 +35,7 @@ class Run:
     @cached_property
     def use(self) -> Used | NoFabric:
         """The hardware that the ranks use, or why it is unknown."""
-        return used(self.result.world, self.topology, self.result.environment)
+        return used(self.result.world, self.topology, self.result.environment, self.result.traffic)
 
     @cached_property
     def signs(self) -> Signs:

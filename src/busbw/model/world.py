@@ -1,13 +1,14 @@
 """The hardware that a run can use: the GPUs of its ranks, and the ports and features that its NCCL settings allow."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from busbw.core.collectives import collective as collective_row
 from busbw.core.result import Device, Ideal, World
 from busbw.core.topology import Host, Nic, Topology
+from busbw.core.traffic import Traffic
 from busbw.model.bounds import Features, bounds, endpoint
 from busbw.model.fabric import Fabric, NoFabric, fabric
 
@@ -21,8 +22,8 @@ class Used:
     features: Features
 
 
-def used(world: World, topology: Topology, environment: Mapping[str, str]) -> Used | NoFabric:
-    """The part of `topology` that `world` uses with NCCL's settings in `environment`, or why it is unknown.
+def used(world: World, topology: Topology, environment: Mapping[str, str], traffic: Traffic | None = None) -> Used | NoFabric:
+    """The part of `topology` that `world` uses with NCCL's settings in `environment`, and for what `traffic`, or why it is unknown.
 
     If only CUDA could tell whether NVLS works, it counts as available unless NCCL_NVLS_ENABLE is 0.
     """
@@ -44,12 +45,14 @@ def used(world: World, topology: Topology, environment: Mapping[str, str]) -> Us
         return links
     capable = all(gpu.nvls is not False for host in hosts for gpu in host.gpus)
     nvls = capable and environment.get("NCCL_NVLS_ENABLE", "").strip() != "0"
-    return Used(hosts, links, Features(nvls, collnet=environment.get("NCCL_COLLNET_ENABLE", "").strip() == "1"))
+    return Used(hosts, replace(links, traffic=traffic), Features(nvls, collnet=environment.get("NCCL_COLLNET_ENABLE", "").strip() == "1"))
 
 
-def ideals(collective: str, world: World, topology: Topology, environment: Mapping[str, str]) -> tuple[Ideal | None, Ideal | None]:
+def ideals(
+    collective: str, world: World, topology: Topology, environment: Mapping[str, str], traffic: Traffic | None = None
+) -> tuple[Ideal | None, Ideal | None]:
     """The largest bound and the `endpoint` of a run, for Result.ideal and Result.endpoint_ideal; None if unknown."""
-    row, use = collective_row(collective), used(world, topology, environment)
+    row, use = collective_row(collective), used(world, topology, environment, traffic)
     if isinstance(use, NoFabric):
         return None, None
     return max(bounds(row, use.fabric, use.features), key=lambda bound: bound.busbw, default=None), endpoint(row, use.fabric)

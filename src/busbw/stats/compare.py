@@ -17,7 +17,7 @@ Named = tuple[str, Result]  # a file name and its result
 
 
 def compare(a: Sequence[Named], b: Sequence[Named], limits: Limits | None = None) -> Comparison:
-    """Compare b with a, one or more runs each. Repeats within a file count as runs. UsageError if the collectives differ."""
+    """Compare b with a, one or more runs each. Repeats in a file count as runs. UsageError if collectives or alltoallv's bytes differ."""
     limits = limits or Limits()
     collective = _collective([*a, *b])
     first, second = ([run for _, result in side for run in complete_repeats(result)] for side in (a, b))
@@ -43,6 +43,10 @@ def _collective(files: Sequence[Named]) -> str:
         if second.spec.collective != result.spec.collective:
             both = f"{name} measures {result.spec.collective}, {other} measures {second.spec.collective}"
             raise UsageError(both, "compare files of one collective")
+        if result.traffic and second.traffic and result.traffic.source != second.traffic.source:
+            sources = (one.traffic.source or "the default" for one in (result, second) if one.traffic)
+            both = "{name} has the bytes of {}, {other} those of {}".format(*sources, name=name, other=other)
+            raise UsageError(both, "compare runs of the same --counts")
     return result.spec.collective
 
 

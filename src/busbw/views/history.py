@@ -21,7 +21,7 @@ DROP_CELLS = ("p", "least to largest", "median")
 RUNS: tuple[Column, ...] = (
     Column(title="id", value=lambda run: run.id),
     Column(title="when", value=lambda run: run.start, left=True),
-    Column(title="collective", value=lambda run: run.collective, left=True),
+    Column(title="collective", value=lambda run: f"{run.collective} {run.counts}".rstrip(), left=True),
     Column(title="sizes", value=lambda run: _sizes(run), left=True),
     Column(title="peak GB/s", value=lambda run: bandwidth_text(run.peak_busbw)),
     Column(title="timing", value=lambda run: run.timing, left=True),
@@ -52,9 +52,9 @@ def _sizes(run: StoredRun) -> str:
 
 def plot(times: Iterable[StoredTime], width: int | None = None) -> str:
     """One bar a run, oldest first, for each machine and cell; bars begin at 0 and end at the largest of their plot."""
-    groups: dict[tuple[str, str, str, CellKey], list[StoredTime]] = {}
+    groups: dict[tuple[str, str, str, str, CellKey], list[StoredTime]] = {}
     for time in times:
-        groups.setdefault((time.run.machine, time.run.collective, time.run.timing, time.key), []).append(time)
+        groups.setdefault((time.run.machine, time.run.collective, time.run.counts, time.run.timing, time.key), []).append(time)
     most = BAR_WIDTH if width is None else max(1, min(BAR_WIDTH, width - BESIDE_BAR))
     return "\n".join(_plot(group, most, width) for group in groups.values())
 
@@ -62,7 +62,14 @@ def plot(times: Iterable[StoredTime], width: int | None = None) -> str:
 def _plot(group: Sequence[StoredTime], most: int, width: int | None) -> str:
     first = group[0]
     key = first.key
-    facts = [BY_NAME[first.run.collective].title, cell_text(key), key.dtype, key.op, f"root {key.root}" if key.root >= 0 else ""]
+    facts = [
+        BY_NAME[first.run.collective].title,
+        first.run.counts,
+        cell_text(key),
+        key.dtype,
+        key.op,
+        f"root {key.root}" if key.root >= 0 else "",
+    ]
     title = f"{', '.join(filter(None, facts))}; {first.run.timing} timing\n{first.run.machine}\n"
     top = max((time.busbw for time in group if math.isfinite(time.busbw)), default=0.0)
     columns = (

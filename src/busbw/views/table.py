@@ -128,11 +128,19 @@ def sweep_text(result: Result) -> str:
         buffers = spec.row.buffers(spec.min_bytes // dtype.itemsize, ranks, dtype.itemsize)
         smallest = max(buffers.send, buffers.recv) * dtype.itemsize
         sizes += f", the smallest rounded down to {format_size(smallest)}" if smallest < spec.min_bytes else ""
+    sizes += _counts(result)
     if sampling is None:
         return f"{sizes}, {spec.iters} iterations"
     if sampling.fixed:
         return f"{sizes}, {spec.datatype}, {sampling.fixed} iterations, {percent(sampling.confidence)} intervals"
     return f"{sizes}, {spec.datatype}, medians to {percent(sampling.precision)} with {percent(sampling.confidence)} confidence"
+
+
+def _counts(result: Result) -> str:
+    """`, counts zipf:1.05,rows=10000000,seed=1`; empty for the default of nccl-tests."""
+    source = result.traffic.source if result.traffic else result.spec.counts
+    file = f"{result.spec.counts}, " if source.startswith("matrix") and result.spec.counts else ""
+    return f", counts {file}{source}" if source else ""
 
 
 def header(result: Result, width: int | None = None) -> str:

@@ -16,7 +16,7 @@ NCCL_TESTS = {
     "V": ("device_cta_count", 16), "S": ("report_timestamps", 0), "J": ("output_file", ""), "M": ("memory", 0), "u": ("unalign", 0),
     "I": ("per_iter_timing", 0), "K": ("per_iter_skip", 0),
 }  # fmt: skip
-OWN_FIELDS = {"collective", "check_timed", "soak_s", "sampling"}  # the argument, and what nccl-tests does not have
+OWN_FIELDS = {"collective", "check_timed", "soak_s", "counts", "sampling"}  # the argument, and what nccl-tests does not have
 KIND = {"int": int, "size": int, "word": str}
 
 

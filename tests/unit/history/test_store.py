@@ -213,13 +213,17 @@ def test_an_empty_file_can_become_a_history(tmp_path: Path) -> None:
 def test_the_header_identifies_a_history_old_files_included(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "h.sqlite"
     monkeypatch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
-    add(file, result(1))
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        schema.migrate(connection, str(file))
+        columns = "digest, start, machine, collective, nccl, timing, min_bytes, max_bytes, peak_busbw, complete, wrong, result"
+        values = "'old', '2026-11-01 10:00:00', 'h: 2 x CPU, mpi', 'alltoallv', 0, 'classic', 8, 16, 2e9, 1, 0, '{}'"
+        connection.execute(f"INSERT INTO runs ({columns}) VALUES ({values})")
     assert file.read_bytes()[68:72] == bytes(4)
     monkeypatch.undo()
     add(file, result(2))
     assert file.read_bytes()[68:72] == b"busb"
     with opened(file, create=False) as history:
-        assert [run.id for run in history.runs()] == [2, 1]
+        assert [(run.id, run.counts) for run in history.runs()] == [(2, ""), (1, "")]
 
 
 def test_reading_a_history_leaves_its_journal_as_it_is(tmp_path: Path) -> None:

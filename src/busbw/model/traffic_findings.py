@@ -1,0 +1,63 @@
+"""The finding on an uneven alltoallv: the rank that moves the most."""
+
+from busbw.core.cells import every
+from busbw.core.finding import Verdict
+from busbw.core.result import Result
+from busbw.core.sizes import format_size
+from busbw.core.traffic import Traffic
+from busbw.model.figures import where_text
+from busbw.model.rule import Conclusion, Rule, Run
+from busbw.model.timing_findings import who
+
+EVEN, SKEWED = 1.05, 1.25  # the busiest rank's bytes over the mean of all ranks
+FIX = "move data from this rank to others: other sharding of a table, or each row once (--counts zipf:1.05,dedup shows what that gives)"
+
+
+def _uneven(run: Run) -> Conclusion | None:
+    result = run.result
+    traffic = result.traffic
+    if traffic is None or not result.rows or (traffic.rank_factor < EVEN and not result.spec.counts):
+        return None
+    name, times = _name(result, traffic.rank), f"{traffic.rank_factor:.2f} times the mean of all ranks"
+    if traffic.rank_factor < SKEWED:
+        return Conclusion(Verdict.PASS, f"the ranks move about the same: {name} moves the most, {times}", _pair(traffic))
+    sent, received = (format_size(size) for size in (traffic.sent_bytes, traffic.received_bytes))
+    most, less = f"sends {sent} to the others", f"receives {received}"
+    if traffic.received_bytes > traffic.sent_bytes:
+        most, less = f"receives {received} from the others", f"sends {sent}"
+    even = f"spread evenly over equal links, the same data would take {100 / traffic.rank_factor:.0f} % of the time"
+    evidence = "; ".join(filter(None, (_pair(traffic), _measured(result))))
+    return Conclusion(Verdict.WARN, f"{name} {most}, {times}, and {less}: {even}", evidence, FIX)
+
+
+def _name(result: Result, rank: int) -> str:
+    devices = result.world.devices if result.world.groups == 1 else []
+    return next((who(device) for device in devices if device.rank == rank), f"rank {rank}")
+
+
+def _pair(traffic: Traffic) -> str:
+    pair = f"rank {traffic.sender} to rank {traffic.receiver}, {format_size(traffic.pair_bytes)}"
+    return f"hottest pair at {format_size(traffic.size_bytes)}: {pair}, {traffic.pair_factor:.2f} times the mean of all pairs"
+
+
+def _measured(result: Result) -> str:
+    """Which ranks ended last and first at the largest size, where the ends were measured."""
+    timed = [figure for figure in every(result) if figure.cell.ends_s]
+    if not timed:
+        return ""
+    figure = max(timed, key=lambda one: one.row.size_bytes)
+    ends = figure.cell.ends_s or []
+    first, last = (pick(range(len(ends)), key=ends.__getitem__) for pick in (min, max))
+    both = f"rank {last} ends last, after {_duration(ends[last])}, rank {first} first, after {_duration(ends[first])}"
+    return f"at {where_text(figure)} {both}"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds * 1e6:.3g} us" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"
+
+
+RULES = (
+    Rule("uneven", (Verdict.PASS, Verdict.WARN),
+         "alltoallv: the rank that sends or receives the most, the hottest pair, and which ranks ended last and first. Warns where that "
+         "rank moves 1.25 times the mean of all ranks or more", _uneven),
+)  # fmt: skip
