@@ -40,7 +40,9 @@ def collectives() -> str:
         "Parts of a buffer (all_gather, reduce_scatter, alltoall, alltoallv, gather, scatter, hypercube) are cut to a multiple of 16 "
         "bytes, as in nccl-tests: sizes below 16 n bytes move nothing.\n\n"
         + table(("collective", "bytes of algbw", "bus factor", "2 ranks", "8 ranks", "other names"), figures)
-        + "For alltoallv, the bytes of algbw are the largest total that any rank sends or receives.\n\n## Data\n\n"
+        + "For alltoallv, the bytes of algbw are the largest total that any rank sends or receives, with what it sends to itself. So busbw "
+        "describes the busiest rank, and is exact where it sends 1/n of its bytes to itself; `ideal` is computed from the exact matrix, in "
+        "the same unit. `traffic` in the result has the bytes without what ranks send to themselves.\n\n## Data\n\n"
         "`c` is the requested size in elements. The fourth column shows how the buffers share memory in place.\n\n"
         + table(("collective", "buffers", "result", "in place", "properties"), data)
     )

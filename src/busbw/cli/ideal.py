@@ -2,6 +2,7 @@
 
 import click
 
+from busbw.cli.parameters import not_empty
 from busbw.cli.shared_options import format_option
 from busbw.cli.streams import answer
 from busbw.cli.system_options import given_system, nccl_option, system_options, this_system
@@ -10,6 +11,9 @@ from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
 from busbw.core.sizes import parse_size
+from busbw.core.sweep import SweepSpec, check_spec
+from busbw.core.traffic import Traffic, traffic
+from busbw.measure.matrices import Matrices
 from busbw.model.levels import ideals
 from busbw.model.nccl.constants import release
 from busbw.model.predict import check
@@ -24,9 +28,10 @@ from busbw.views import described, ideal
 @click.option("--gpus", type=click.IntRange(1), help="GPUs used on each host  [default: all]")
 @click.option("-e", "--size", default="16G", show_default=True, help="size for NCCL's model")
 @nccl_option
+@click.option("--counts", default="", callback=not_empty, help="alltoallv: bytes of each pair of ranks, as in busbw run")
 @format_option
 def command(
-    collective: str, system: str, topo: str, nics: str, cpu: str | None, nodes: int, gpus: int | None, size: str, nccl: str,
+    collective: str, system: str, topo: str, nics: str, cpu: str | None, nodes: int, gpus: int | None, size: str, nccl: str, counts: str,
     format_name: str,
 ) -> int:  # fmt: skip
     """Print the bounds of COLLECTIVE for each algorithm: over the links, over what they carry of data, and by NCCL's cost model.
@@ -38,6 +43,17 @@ def command(
     check(found, nodes, gpus or found.gpus)
     if nodes * (gpus or found.gpus) < 2 or nbytes < 1:
         raise UsageError("with one rank, or without bytes, no data crosses a link", "give --nodes, --gpus and --size for more")
-    levels = ideals(row, found, nodes, gpus or found.gpus, nbytes, table, source)
+    moved = _traffic(row.name, counts, nbytes, nodes, gpus or found.gpus) if counts else None
+    levels = ideals(row, found, nodes, gpus or found.gpus, nbytes, table, source, traffic=moved)
     answer(described.json(levels) if format_name == "json" else ideal.text(levels, width()))
     return int(Exit.OK)
+
+
+def _traffic(collective: str, counts: str, size: int, hosts: int, per_host: int) -> Traffic:
+    spec = SweepSpec(collective=collective, min_bytes=size, max_bytes=size, counts=counts)
+    check_spec(spec, strict=True)
+    matrices = Matrices(spec, hosts * per_host)
+    found = traffic(matrices.at(size, size), matrices.source, [str(rank // per_host) for rank in range(hosts * per_host)])
+    if found is None:
+        raise UsageError(f"--counts {counts}: no byte of {size} crosses a link", "give a larger --size, or other counts")
+    return found

@@ -13,7 +13,7 @@ from busbw.core.counts import Zipf
 
 HEAD = 1 << 14  # the most popular ids, each placed on its own; together the others are spread evenly over the rows
 BUCKETS = 64  # beyond HEAD, sums are over buckets of 1/64 of their popularity rank: within 1e-4 for exponents up to 2
-DIGITS = 12  # rounding errors must not cost a pair 16 bytes
+DIGITS = 9  # rounding errors, which differ between C libraries, must not change the bytes of a pair
 
 Weight = Callable[[float], float]
 

@@ -4,8 +4,11 @@ L0 is the rate of the links. L1 is what they carry of data, without headers and 
 the busbw that NCCL's model of a release expects for one size.
 """
 
+from dataclasses import replace
+
 from busbw.core.collectives import Collective
 from busbw.core.prediction import Described, Ideals, Level
+from busbw.core.traffic import Traffic
 from busbw.model.bounds import bounds, endpoint
 from busbw.model.fabric import gb
 from busbw.model.nccl.choice import Allowed, choices
@@ -26,10 +29,14 @@ def described(system: System, hosts: int, per_host: int, release: Release, sourc
 
 
 def ideals(
-    row: Collective, system: System, hosts: int, per_host: int, size_bytes: int, release: Release, source: str, may: Allowed | None = None
-) -> Ideals:
-    """The levels of every algorithm that can run, the highest bound first, and the algorithm that NCCL takes."""
-    wire, data = (system.fabric(hosts, per_host, payload=payload) for payload in (False, True))
+    row: Collective, system: System, hosts: int, per_host: int, size_bytes: int, release: Release, source: str, may: Allowed | None = None,
+    traffic: Traffic | None = None,
+) -> Ideals:  # fmt: skip
+    """The levels of every algorithm that can run, the highest bound first, and the algorithm that NCCL takes.
+
+    `traffic` is what an alltoallv moves between the ranks, which are numbered host by host; None for an even exchange.
+    """
+    wire, data = (replace(system.fabric(hosts, per_host, payload=payload), traffic=traffic) for payload in (False, True))
     factor, planned = float(row.bus_factor(hosts * per_host)), choices(system.model(release, hosts, per_host), row.name, size_bytes, may)
     levels = []
     payload = {bound.algorithm: bound for bound in bounds(row, data, system.features())}

@@ -1,6 +1,7 @@
 """The finding on an uneven alltoallv: the rank that moves the most."""
 
 from busbw.core.cells import every
+from busbw.core.counts import KIND
 from busbw.core.finding import Verdict
 from busbw.core.result import Result
 from busbw.core.sizes import format_size
@@ -10,7 +11,7 @@ from busbw.model.rule import Conclusion, Rule, Run
 from busbw.model.timing_findings import who
 
 EVEN, SKEWED = 1.05, 1.25  # the busiest rank's bytes over the mean of all ranks
-FIX = "move data from this rank to others: other sharding of a table, or each row once (--counts zipf:1.05,dedup shows what that gives)"
+FIX = "move data from this rank to others: other sharding of a table, or each row once"
 
 
 def _uneven(run: Run) -> Conclusion | None:
@@ -27,7 +28,11 @@ def _uneven(run: Run) -> Conclusion | None:
         most, less = f"receives {received} from the others", f"sends {sent}"
     even = f"spread evenly over equal links, the same data would take {100 / traffic.rank_factor:.0f} % of the time"
     evidence = "; ".join(filter(None, (_pair(traffic), _measured(result))))
-    return Conclusion(Verdict.WARN, f"{name} {most}, {times}, and {less}: {even}", evidence, FIX)
+    return Conclusion(Verdict.WARN, f"{name} {most}, {times}, and {less}: {even}", evidence, FIX + _dedup(result.spec.counts))
+
+
+def _dedup(counts: str) -> str:
+    return f"; --counts {counts},dedup shows what that gives" if counts.startswith(KIND) and "dedup" not in counts else ""
 
 
 def _name(result: Result, rank: int) -> str:

@@ -17,6 +17,7 @@ from busbw.core.cells import cells
 from busbw.core.errors import BusbwError, NoMeasurement, TimedOut, UsageError
 from busbw.core.result import Cell, Result, Row
 from busbw.core.sweep import SweepSpec
+from busbw.core.traffic import traffic
 from busbw.history import schema
 from busbw.history.baseline import baseline
 from busbw.history.store import default_path, opened
@@ -90,6 +91,18 @@ def test_the_baseline_is_the_last_other_runs_with_these_cells(tmp_path: Path) ->
         assert list(baseline(history, result(4), 3)) == [6, 4, 3]
         assert list(baseline(history, result(99), 30)) == [6, 5, 4, 3, 2, 1]
         assert list(baseline(history, msgspec.structs.replace(short, tool="other"), 2)) == [7, 6]
+
+
+def test_the_baseline_has_the_same_bytes_for_each_pair(tmp_path: Path) -> None:
+    file = tmp_path / "h.sqlite"
+    runs = [
+        result(n, traffic=traffic([[0, 16], [16, 0]], source, ["h", "h"])) for n, source in enumerate(("", "zipf:1", "zipf:1", "zipf:2"))
+    ]
+    add(file, *runs)
+    with opened(file, create=False) as history:
+        assert [run.counts for run in history.runs()] == ["zipf:2", "zipf:1", "zipf:1", ""]
+        assert list(baseline(history, runs[1], 30)) == [3]
+        assert list(baseline(history, runs[0], 30)) == []
 
 
 def test_tables_that_another_makes_meanwhile_are_no_strangers(tmp_path: Path) -> None:

@@ -177,8 +177,20 @@ def test_no_lateness_for_collectives_that_end_early() -> None:
     seen = precise.run(HeldBatches(made, SPEC), SoloControl(), [launch(made)], Sampling(), 1e-5)
     assert seen is not None
     free = precise.cell(seen, Sampling(), 1, Rates(1e6, 1.0), synchronizes=False)
-    assert (free.op_s, free.skew_s, free.late_s) == (None, None, None)
+    assert (free.op_s, free.skew_s, free.late_s, free.ends_s) == (None, None, None, None)
     assert precise.cell(seen, Sampling(), 1, Rates(1e6, 1.0)).skew_s == pytest.approx(100e-6, rel=1e-3)
+
+
+def test_the_end_of_each_rank_counts_from_the_first_start() -> None:
+    class Two(SoloControl):
+        def gather(self, value: object) -> list[object]:
+            return [value, (0, [[3e-3] * 8], [[1e-3] * 8]) if isinstance(value, tuple) else value]
+
+    made = engine(2, alpha_us=20.0)
+    seen = precise.run(HeldBatches(made, SPEC), Two(), [launch(made)], Sampling(fixed=8), 1e-5)
+    assert seen is not None
+    found = precise.cell(seen, Sampling(fixed=8), 2, Rates(1e6, 1.0), synchronizes=False, uneven=True)
+    assert found.ends_s == pytest.approx([10e-6, 10e-6, 2e-3], rel=0.01), "of one of two operations"
 
 
 def test_lateness_of_independent_groups() -> None:

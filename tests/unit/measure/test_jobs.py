@@ -73,6 +73,29 @@ def test_alltoallv_prints_bytes_per_rank_on_request(monkeypatch: pytest.MonkeyPa
     )
 
 
+def test_counts_are_in_the_result_with_what_they_move() -> None:
+    counts = "zipf:1.2,rows=1000,ids=500,dedup"
+    first, note, *rest = events(SweepJob(sweep=spec("alltoallv", counts=counts, max_bytes=1 << 20), engine="sim", gpus_per_process=3))
+    assert isinstance(first, Started) and isinstance(note, Note)
+    assert note.text == "note: a batch of 500 ids asks for 146 different rows"
+    found = first.result.traffic
+    assert found is not None
+    assert (found.source, found.ranks, found.size_bytes) == ("zipf:1.2,rows=1000,ids=500,dedup,seed=1", 3, (1 << 20) // 48 * 48)
+    assert all(row.row.out_of_place.wrong == 0 for row in rest if isinstance(row, RowDone) and row.row.out_of_place)
+    assert events(SweepJob(sweep=spec("alltoall"), engine="sim", gpus_per_process=3))[0].result.traffic is None
+
+
+def test_ranks_that_read_different_files_do_not_start(tmp_path: Path) -> None:
+    class Other(SoloControl):
+        def allgather(self, value: object) -> list[object]:
+            return [value, "matrix sha256:other"] if isinstance(value, str) else [value]
+
+    (tmp_path / "counts.csv").write_text("0 1\n1 0\n")
+    job = SweepJob(sweep=spec("alltoallv", counts=str(tmp_path / "counts.csv")), engine="sim")
+    with pytest.raises(UsageError, match="alltoallv: process 1 reads matrix sha256:other, but process 0 matrix sha256:"):
+        prepare(job, Party(SoloControl(), Other(), 0, 1, 0), Small(2, {}))
+
+
 class Small(SimEngine):
     """A machine of 3 MiB."""
 

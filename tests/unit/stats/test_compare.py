@@ -15,6 +15,7 @@ from busbw.core.comparison import ComparedCell, Comparison, Verdict
 from busbw.core.errors import UsageError
 from busbw.core.result import Cell, Result, Row
 from busbw.core.sweep import Sampling, SweepSpec
+from busbw.core.traffic import traffic
 from busbw.stats.compare import Named, compare
 from busbw.stats.judging import MEANS_S, MEANS_SHARE, RELEVANT, Limits, independent, verdict
 from busbw.stats.rank_tests import Shift
@@ -221,6 +222,18 @@ def test_a_time_that_is_none_matches_nothing(time_s: float) -> None:
 def test_files_of_different_collectives_are_refused_by_name() -> None:
     with pytest.raises(UsageError, match=r"a\.json measures all_reduce, b\.json measures all_gather"):
         compare([("a.json", result(mean(1e-3)))], [("b.json", result(mean(1e-3), collective="all_gather"))])
+
+
+def test_runs_of_different_counts_are_refused_with_both() -> None:
+    runs = [
+        (f"{name}.json", result(mean(1e-3), collective="alltoallv", traffic=traffic([[0, 16], [16, 0]], source, ["h", "h"])))
+        for name, source in (("a", ""), ("b", "zipf:1,rows=9,seed=1"))
+    ]
+    with pytest.raises(UsageError, match=r"a\.json has the bytes of the default, b\.json those of zipf:1,rows=9,seed=1"):
+        compare(runs[:1], runs[1:])
+    old = [("old.json", result(mean(1e-3), collective="alltoallv"))]  # written before results had traffic
+    assert only(compare(old, runs[1:])).verdict is not Verdict.UNMATCHED
+    assert only(compare(runs[1:], runs[1:])).verdict is not Verdict.UNMATCHED
 
 
 def test_what_limits_a_comparison_is_said() -> None:
