@@ -50,10 +50,12 @@ def test_skew_grows_with_the_exponent(ranks: int, rows: int, exponent: float, mo
     assert less > greater >= 1, "the other ranks' loads relative to that of rank 0"
 
 
-@given(st.integers(2, 64), st.integers(64, 10**9), st.floats(0.5, 3), st.integers(0, 99))
-def test_dedup_lessens_the_skew_of_scattered_ids(ranks: int, rows: int, exponent: float, seed: int) -> None:
-    plain, once = (sum(loads(Zipf(exponent, rows=rows, seed=seed, dedup=dedup), ranks)) for dedup in (False, True))
-    assert once >= plain * (1 - 1e-9)
+@pytest.mark.parametrize("ranks", [8, 64])
+@pytest.mark.parametrize("exponent", [1.05, 2.0])
+def test_dedup_lessens_the_skew_of_scattered_ids(ranks: int, exponent: float) -> None:
+    for seed in range(10):
+        plain, once = (ranks / sum(loads(Zipf(exponent, seed=seed, dedup=dedup), ranks)) for dedup in (False, True))
+        assert plain > 1.2 and once < plain
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.05, 2.0])
