@@ -7,6 +7,7 @@ import click
 from busbw.cli import shared_options as shared
 from busbw.cli.output import JsonOutput, TrainOutput, exit_code, print_command
 from busbw.cli.parameters import COUNT, argv, not_empty
+from busbw.cli.train_states import on_one_gpu, states_options, take_states, train, with_defaults
 from busbw.core.errors import UsageError
 from busbw.core.training import TrainSpec
 from busbw.measure.job import TrainJob
@@ -25,6 +26,9 @@ from busbw.train.names import known
 @click.option(
     "--compare", default="", callback=not_empty, help="methods to run in turn, like none,bf16,torch-powersgd,2d+int8,topk+ratio=0.01"
 )
+@states_options
+@click.option("--offload", is_flag=True, help="gpt only: the same as --compare compute,offload")
+@click.option("--largest", is_flag=True, help="gpt only: find the largest model of this width that trains by each method")
 @click.option("--warmup", type=click.IntRange(1), default=10, show_default=True, help="uncounted steps before each method")
 @click.option("--iters", type=COUNT, default=10, show_default=True, help="iterations; each gives a rate")
 @click.option("--batches", type=COUNT, default=10, show_default=True, help="steps per iteration")
@@ -35,24 +39,37 @@ from busbw.train.names import known
 @shared.format_option
 @shared.result_options
 def command(
-    model_name: str, accel: str, compare: str, net: str | None, format_name: str, json_name: str, force: bool, dry_run: bool,
-    limit_s: float, launch_limit_s: float, **fields: Any,
+    model_name: str, accel: str, compare: str, offload: bool, largest: bool, net: str | None, format_name: str,
+    json_name: str, force: bool, dry_run: bool, limit_s: float, launch_limit_s: float, **fields: Any,
 ) -> int:  # fmt: skip
     """Train MODEL on synthetic samples and print samples per second: each rank alone, then all ranks with each method.
 
     Models: vgg16, resnet50 (torchvision's), gpt2, gpt-small, mlp, mlp-small. Methods: none (plain DDP), torch-bf16, torch-fp16 and
     torch-powersgd (torch's own hooks), and methods and settings of busbw.accel joined by +, such as 2d+int8 or topk+ratio=0.001.
     The reference page on training lists them all.
+
+    The model gpt has any size (--params) and compares where its weights, gradients and AdamW's states are kept: compute, adamw, offload,
+    fsdp2, fsdp2-offload, torchao and deepspeed, with settings as in offload+gpu_share=0.1. It runs on one GPU unless -n or --hosts says
+    otherwise, in bf16.
     """
     where = Where(**shared.take_where(fields))
-    if accel and compare:
-        raise UsageError("--accel and --compare both name methods to run", "name all of them with --compare")
-    methods = tuple(method.name for method in parse_all(compare or accel or NONE))
-    spec = TrainSpec(model=known(model_name), methods=methods, **fields)
+    if bool(accel) + bool(compare) + offload > 1:
+        raise UsageError("--accel, --compare and --offload all name methods to run", "name all of them with --compare")
+    states = take_states(known(model_name), fields)
+    if states is None and (offload or largest):
+        raise UsageError(f"--{'offload' if offload else 'largest'} is for the model gpt, not {model_name}", "busbw train gpt --params 1.5B")
+    if states is None:
+        methods = tuple(method.name for method in parse_all(compare or accel or NONE))
+    else:
+        methods, where = with_defaults(compare or accel, fields), on_one_gpu(where)
+    spec = TrainSpec(model=model_name, methods=methods, states=states, **fields)
     job = TrainJob(
         engine="torch", program="busbw train", argv=argv(), net=net or "", training=spec, limit_s=limit_s, launch_limit_s=launch_limit_s
     )
     if dry_run:
         return print_command(launcher_command(job, where))
+    if states is not None:
+        table = json_name != "-" and format_name == "table"
+        return train(job, where, shared.result_file(json_name), largest=largest, force=force, table=table)
     output = JsonOutput if json_name == "-" or format_name == "json" else TrainOutput
     return exit_code(run(job, where, output(Record(shared.result_file(json_name), overwrite=force))))

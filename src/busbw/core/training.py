@@ -4,16 +4,31 @@ from statistics import fmean, median, pstdev
 
 import msgspec
 
+from busbw.core.gpt_shape import GptShape
+
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 ALONE = "alone"  # each rank trains on its own: the baseline of all methods
+COMPUTE = "compute"  # forward and backward without an update: the baseline of ways to keep a model's states
 NORMAL_95 = 1.96  # standard deviations, as in Horovod's benchmark
+
+
+class StatesSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A training that compares ways to keep a model's states: weights, gradients and moments.
+
+    `recompute`: activations inside a layer are computed again in backward. `gpu_memory`: the most bytes of a GPU to use, 0 for all.
+    """
+
+    shape: GptShape
+    recompute: bool = False
+    gpu_memory: int = 0
 
 
 class TrainSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One training benchmark as requested.
 
     `batch_size` is samples per rank and step, `sequence` tokens per sample of a language model. An iteration has `batches` steps and
-    gives one rate. All `methods` run one after the other, `rounds` times. `bucket_mb` is DDP's bucket_cap_mb.
+    gives one rate. All `methods` run one after the other, `rounds` times. `bucket_mb` is DDP's bucket_cap_mb. With `states`, methods are
+    ways to keep the states of a gpt, not exchanges of gradients under DDP.
     """
 
     model: str
@@ -26,6 +41,30 @@ class TrainSpec(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int = 1
     methods: tuple[str, ...] = ("none",)
     bucket_mb: float = 25.0
+    states: StatesSpec | None = None
+
+
+class StatesUse(msgspec.Struct):
+    """What one way to keep states needed, and where its steps went.
+
+    `start_s`: from the model in memory to the first step. `gpu_bytes`: the most that tensors held on one GPU, and `gpu_reserved` with what
+    the allocator kept. `host_bytes`: the most memory of a host, of all its ranks: what their processes held, or what the host lost from
+    before them until after the last step, if that is more. `pinned`: the part that cannot be paged out, where it is known. The others
+    are per step on the slowest rank, None where unknown: bytes copied to the host and to the GPU, the seconds of these copies and of
+    updates on the CPU, and how long the program waited for them.
+    """
+
+    start_s: float
+    gpu_bytes: int
+    gpu_reserved: int
+    host_bytes: int
+    pinned: int
+    down_bytes: float | None = None
+    up_bytes: float | None = None
+    down_s: float | None = None
+    update_s: float | None = None
+    up_s: float | None = None
+    waited_s: float | None = None
 
 
 class TrainRun(msgspec.Struct):
@@ -35,7 +74,8 @@ class TrainRun(msgspec.Struct):
     slowest rank. `counted` and `seen` are bytes per step that left a host, the maximum over hosts: as counted by the exchange (for DDP
     and torch's hooks computed for a ring), and by the host's interfaces; None if unknown. `loss` is the last one of rank 0. `silent_s`
     are steps over a perfect network: no data is exchanged, each rank uses its own in place of the others'. For `alone` they are the
-    steps under DDP; they are empty for torch's hooks.
+    steps under DDP; they are empty for torch's hooks. `states`: only for a training that compares ways to keep states. `failed` says why
+    it has no steps, and is empty if it has.
     """
 
     method: str
@@ -46,10 +86,22 @@ class TrainRun(msgspec.Struct):
     seen: float | None = None
     loss: float = 0.0
     silent_s: list[float] = []
+    states: StatesUse | None = None
+    failed: str = ""
+
+
+class Largest(msgspec.Struct, frozen=True):
+    """The largest model that trained by a method, None if none did; and of the next larger one the parameters and why it did not."""
+
+    method: str
+    shape: GptShape | None
+    parameters: int
+    refused: int
+    reason: str
 
 
 class Training(msgspec.Struct):
-    """The benchmark and its runs. `unit` is the unit of rates (img, seq); `gradients` is the gradient bytes of a step."""
+    """The benchmark and its runs. `unit` is the unit of rates (img, seq, token); `gradients` is the gradient bytes of a step."""
 
     spec: TrainSpec
     unit: str
@@ -57,6 +109,12 @@ class Training(msgspec.Struct):
     gradients: int
     hosts: int
     runs: list[TrainRun] = []
+    largest: list[Largest] = []
+
+    @property
+    def baseline(self) -> str:
+        """The method that the others are compared with."""
+        return COMPUTE if self.spec.states else ALONE
 
     def of(self, method: str) -> list[TrainRun]:
         """All rounds of a method."""
@@ -73,13 +131,13 @@ class Training(msgspec.Struct):
         return median(steps) if steps else None
 
     def efficiency(self, method: str) -> float | None:
-        """The rate divided by that of a rank on its own."""
-        own, alone = self.rate(method), self.rate(ALONE)
+        """The rate divided by that of a rank on its own, or of compute alone."""
+        own, alone = self.rate(method), self.rate(self.baseline)
         return own[0] / alone[0] if own and alone and alone[0] > 0 else None
 
     def exposed_s(self, method: str) -> float | None:
-        """How much longer a step takes than alone: communication that is not hidden, and compression."""
-        own, alone = self.step_s(method), self.step_s(ALONE)
+        """How much longer a step takes than the baseline's: communication and updates that are not hidden, and compression."""
+        own, alone = self.step_s(method), self.step_s(self.baseline)
         return own - alone if own is not None and alone is not None else None
 
     def silent_s(self, method: str) -> float | None:

@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 GROWTH = 4  # width of the feed-forward part relative to the model
 
@@ -28,19 +29,35 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    """`layers` blocks over a vocabulary."""
+    """`layers` blocks over a vocabulary. `recompute`: only the inputs of blocks are kept for backward, which runs each block again."""
 
-    def __init__(self, layers: int, width: int, heads: int, vocabulary: int, sequence: int) -> None:
+    def __init__(self, layers: int, width: int, heads: int, vocabulary: int, sequence: int, *, recompute: bool = False) -> None:
         super().__init__()
         self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(sequence, width)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
         self.last = nn.LayerNorm(width)
+        self._recompute = recompute
         for table in (self.tokens, self.positions):
             nn.init.normal_(table.weight, std=0.02)
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Tokens [batch, sequence] -> scores [batch, sequence, vocabulary]."""
+    def forward(self, inputs: torch.Tensor, wanted: torch.Tensor | None = None) -> torch.Tensor:
+        """Tokens [batch, sequence] -> scores [batch, sequence, vocabulary]; with the `wanted` tokens -> the mean loss, in fp32.
+
+        The loss is computed sample by sample, and again in backward, so that the scores of one sample are in memory at a time.
+        """
         hidden = self.tokens(inputs) + self.positions(torch.arange(inputs.shape[1], device=inputs.device))
         for block in self.blocks:
-            hidden = block(hidden)
-        return functional.linear(self.last(hidden), self.tokens.weight)
+            hidden = _again(block, hidden) if self._recompute else block(hidden)
+        hidden = self.last(hidden)
+        if wanted is None:
+            return functional.linear(hidden, self.tokens.weight)
+        losses = [_again(self._loss, states, targets) for states, targets in zip(hidden, wanted, strict=True)]
+        return torch.stack(losses).mean()
+
+    def _loss(self, hidden: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(functional.linear(hidden, self.tokens.weight).float(), wanted)
+
+
+def _again(part: object, *inputs: torch.Tensor) -> torch.Tensor:
+    result: torch.Tensor = checkpoint(part, *inputs, use_reentrant=False, preserve_rng_state=False)
+    return result

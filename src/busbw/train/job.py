@@ -18,6 +18,7 @@ def train(job: TrainJob | PlanJob, control: Control, emit: Emit, enter_phase: En
     from busbw.train.bench import Bench
     from busbw.train.methods import parse
     from busbw.train.models import BY_NAME
+    from busbw.train.states.bench import StatesBench
     from busbw.train.survey import survey
 
     spec = job.training
@@ -28,7 +29,11 @@ def train(job: TrainJob | PlanJob, control: Control, emit: Emit, enter_phase: En
     with network.starting(job, control) as log:
         opened = TorchRank(party.group, party.local, party.color, control.process)
     enter_phase("prepare", "")
-    bench = Bench(spec, BY_NAME[known(spec.model)], opened.device, control)
+    bench: Bench | StatesBench
+    if spec.states is None:
+        bench = Bench(spec, BY_NAME[known(spec.model)], opened.device, control)
+    else:
+        bench = StatesBench(spec, opened.device, control)
     result = (PlanResult if isinstance(job, PlanJob) else TrainResult)(training=bench.training, **facts(job, party, opened))
     result.library.network = network.agreed(job, control, result.library, log.networks)
 
@@ -39,10 +44,12 @@ def train(job: TrainJob | PlanJob, control: Control, emit: Emit, enter_phase: En
     report(Started(result))
     if note := network.unconfirmed(job, result.library.network):
         report(Note(note))
-    methods = [parse(name) for name in spec.methods]
-    if isinstance(job, PlanJob):
-        survey(bench, job.plan, methods, report, enter_phase)
+    if isinstance(bench, StatesBench):
+        report(Trained(bench.run(enter_phase)))
+    elif isinstance(job, PlanJob):
+        survey(bench, job.plan, [parse(name) for name in spec.methods], report, enter_phase)
     else:
+        methods = [parse(name) for name in spec.methods]
         bench.run(methods, lambda *values: report(Iteration(*values)), lambda run: report(Trained(run)), enter_phase)
     enter_phase("teardown", "")
     report(Ended(now(), {}))

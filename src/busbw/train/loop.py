@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import torch
@@ -52,24 +52,29 @@ class Loop:
 
     def timed(self, steps: int) -> list[float]:
         """Run `steps` steps. Returns the seconds of each, on a GPU from its own clock."""
-        if self.device.type != "cuda":
-            times = [time.perf_counter()]
-            for _ in range(steps):
-                self.step()
-                times.append(time.perf_counter())
-            return [after - before for before, after in pairwise(times)]
-        marks = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
-        marks[0].record()
-        for mark in marks[1:]:
-            self.step()
-            mark.record()
-        marks[-1].synchronize()
-        return [before.elapsed_time(after) / 1e3 for before, after in pairwise(marks)]
+        return timed(self.step, self.device, steps)
 
     def rest(self) -> None:
         """Wait for the device."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+
+
+def timed(step: Callable[[], None], device: torch.device, steps: int) -> list[float]:
+    """Run `steps` steps. Returns the seconds of each, on a GPU from its own clock."""
+    if device.type != "cuda":
+        times = [time.perf_counter()]
+        for _ in range(steps):
+            step()
+            times.append(time.perf_counter())
+        return [after - before for before, after in pairwise(times)]
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
+    marks[0].record()
+    for mark in marks[1:]:
+        step()
+        mark.record()
+    marks[-1].synchronize()
+    return [before.elapsed_time(after) / 1e3 for before, after in pairwise(marks)]
 
 
 def scaler_for(precision: str, device: torch.device) -> torch.amp.GradScaler:

@@ -2,11 +2,13 @@
 
 from busbw.core.errors import UsageError
 
+GPT = "gpt"
 NAMES: dict[str, str] = {
     "vgg16": "torchvision's, 138 million parameters, 103 million of them in one layer",
     "resnet50": "torchvision's, 26 million parameters",
     "gpt2": "a transformer of GPT-2's size: 12 layers of 768, 124 million parameters",
     "gpt-small": "a transformer of 4 layers of 256, 4 million parameters",
+    GPT: "a transformer of any size, by --params: compares ways to keep its states",
     "mlp": "three layers of 4096, 25 million parameters",
     "mlp-small": "three layers of 512, 1.3 million parameters",
 }

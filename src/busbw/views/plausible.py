@@ -20,6 +20,8 @@ def check(result: AnyResult) -> None:
     if not isinstance(result, Result):
         for run in result.training.runs:
             _check_run(run)
+            if result.training.spec.states and not run.failed and run.states is None:
+                raise UsageError(f"the training by {run.method} has no memory figures", reading.FORMATS)
         if isinstance(result, PlanResult) and result.plan:
             _check_plan(result.plan)
         return
@@ -47,6 +49,8 @@ def _check_samples(samples_s: list[float], skipped: int, where: str) -> None:
 
 
 def _check_run(run: TrainRun) -> None:
+    if run.failed:
+        return
     if not run.steps_s or not run.rates:
         raise UsageError(f"the training by {run.method} has no steps", reading.FORMATS)
     _check_samples(run.steps_s, 0, f"the training by {run.method}")

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from busbw.core.errors import UsageError
-from busbw.core.result import AnyResult, PlanResult, ReplayResult, Result, Row
-from busbw.views import brief, csv, markdown, nccl_tests_json, nccl_tests_text, planning, replay, result_json, table, training
+from busbw.core.result import AnyResult, PlanResult, ReplayResult, Result, Row, TrainResult
+from busbw.views import brief, csv, markdown, nccl_tests_json, nccl_tests_text, planning, replay, result_json, states, table, training
 
 
 def _nothing(*unused: object) -> str:
@@ -76,7 +76,13 @@ def render(result: AnyResult, name: str, source: str = "this result", width: int
     if name == "table":
         if isinstance(result, ReplayResult):
             return replay.render_all(result, width)
-        return planning.render_all(result, width) if isinstance(result, PlanResult) else training.render_all(result, width)
+        if isinstance(result, PlanResult):
+            return planning.render_all(result, width)
+        if result.training.spec.states:
+            return states.render_all(result, width)
+        return training.render_all(result, width)
+    if name == "markdown" and isinstance(result, TrainResult) and result.training.spec.states:
+        return states.markdown(result)
     raise UsageError(f"{source} is {kind(result)}, but '{name}' shows sweeps", "use --format table, or json")
 
 

@@ -19,6 +19,7 @@ def test_every_module_that_prints_rows_is_registered() -> None:
         "busbw.views.table_rich",
         "busbw.views.planning",
         "busbw.views.training",
+        "busbw.views.states",
         "busbw.views.replay",
         "busbw.views.prometheus",
         "busbw.views.link",

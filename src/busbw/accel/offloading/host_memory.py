@@ -82,6 +82,11 @@ class Slab:
         self._used += padded(size)
         return part
 
+    @property
+    def pinned_bytes(self) -> int:
+        """Its size while it is pinned, else 0."""
+        return int(self._bytes.numel()) if self._pinned else 0
+
     def close(self) -> None:
         """Unpin it. The memory itself is freed with the last tensor."""
         if self._pinned:

@@ -1,0 +1,102 @@
+"""`busbw train gpt`: ways to keep a model's states."""
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from busbw.cli.output import Output
+from busbw.cli.parameters import given, not_empty
+from busbw.cli.shared_options import options
+from busbw.cli.streams import answer
+from busbw.cli.terminal import width
+from busbw.core.errors import UsageError
+from busbw.core.gpt_shape import RECOMPUTE_FROM, parse_count, shape_of
+from busbw.core.result import TrainResult
+from busbw.core.sizes import parse_size
+from busbw.core.training import StatesSpec
+from busbw.launch import environment
+from busbw.measure.job import TrainJob
+from busbw.measure.record import Record, check_writable, encoded
+from busbw.session.states import StatesComparison
+from busbw.session.where import Where
+from busbw.train.names import GPT
+from busbw.train.states.methods import DEFAULT, parse_all
+from busbw.views import states
+
+DEFAULT_STEPS = {"warmup": 3, "iters": 10, "batches": 1}  # its steps take seconds
+states_options = options(
+    click.option("--params", default="", callback=not_empty, help="gpt only: number of parameters, like 1.5B"),
+    click.option(
+        "--recompute/--no-recompute", default=None, help="gpt only: compute activations again in backward  [default: from 1B parameters]"
+    ),
+    click.option("--gpu-memory", default="", callback=not_empty, help="gpt only: the most of a GPU's memory to use, like 24G"),
+)
+NAMES = ("params", "recompute", "gpu_memory")
+
+
+def take_states(model: str, fields: dict[str, Any]) -> StatesSpec | None:
+    """Remove these options from a command's `fields`; the spec of a gpt, None for another model. UsageError where they do not belong."""
+    taken = {name: fields.pop(name) for name in NAMES}
+    if model != GPT:
+        stray = next((name for name, value in taken.items() if value not in ("", None)), None)
+        if stray:
+            raise UsageError(f"--{stray.replace('_', '-')} is for the model {GPT}, not {model}", "busbw train gpt --params 1.5B")
+        return None
+    if not taken["params"]:
+        raise UsageError("gpt has no size of its own", "give the number of parameters, like --params 1.5B")
+    if given("precision") and fields["precision"] != "bf16":
+        raise UsageError(f"--precision {fields['precision']}: gpt computes in bf16", "leave it out, or train gpt2")
+    fields["precision"] = "bf16"
+    count = parse_count(taken["params"])
+    recompute = count >= RECOMPUTE_FROM if taken["recompute"] is None else taken["recompute"]
+    memory = parse_size(taken["gpu_memory"], "--gpu-memory") if taken["gpu_memory"] else 0
+    return StatesSpec(shape=shape_of(count, fields["sequence"]), recompute=recompute, gpu_memory=memory)
+
+
+class OneMethod(Output):
+    """The messages of one method's run. The table is printed by the comparison."""
+
+    def __init__(self) -> None:
+        super().__init__(Record(), save_unasked=False)
+
+
+class Table:
+    """Prints the header before the first line."""
+
+    def __init__(self) -> None:
+        self._begun = False
+
+    def add(self, result: TrainResult, run: Any) -> None:
+        """One line."""
+        if not self._begun:
+            answer(states.header(result, width()))
+        self._begun = True
+        answer(states.row(result, run, width()))
+
+
+def train(job: TrainJob, where: Where, file: Path | None, *, largest: bool, force: bool, table: bool) -> int:
+    """Run the comparison and print it."""
+    if environment.detect(os.environ) is not None:
+        raise UsageError("busbw train gpt starts its own ranks, but this process is a rank of a job", "run it outside mpirun and torchrun")
+    if file is not None:
+        check_writable(file, overwrite=force)
+    shown = Table()
+    comparison = StatesComparison(job, where, file, OneMethod, shown.add if table else lambda *_: None)
+    result = comparison.largest() if largest else comparison.compare()
+    answer(states.footer(result, width()) if table else encoded(result).decode())
+    return 0
+
+
+def with_defaults(methods: str, fields: dict[str, Any]) -> tuple[str, ...]:
+    """Set the defaults of a gpt in `fields`, and return its methods."""
+    fields.update({name: value for name, value in DEFAULT_STEPS.items() if not given(name)})
+    return tuple(method.name for method in parse_all(methods or ",".join(DEFAULT)))
+
+
+def on_one_gpu(where: Where) -> Where:
+    """A comparison runs on one GPU unless the command says where."""
+    alone = where.ranks is None and not where.hosts and where.hostfile is None and where.step is None
+    return dataclasses.replace(where, ranks=1) if alone else where

@@ -1,0 +1,146 @@
+"""The benchmark of one way to keep a model's states, on one rank. Each runs in processes of its own, so that peaks are its own."""
+
+import contextlib
+import platform
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from busbw.accel.offloading.host_memory import available
+from busbw.accel.offloading.optimizer import StepTimes
+from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.training import StatesUse, Training, TrainRun, TrainSpec
+from busbw.launch.control import Control
+from busbw.measure.events import EnterPhase
+from busbw.train.loop import timed
+from busbw.train.states.methods import parse
+from busbw.train.states.trainers import Trainer, trainer
+
+SAMPLES_SEED = 1
+PLAN_FIRST = "busbw plan gpt --memory says before a run what fits"
+_NO_HOST_MEMORY = ("can't allocate memory", "CUDA error: out of memory")  # of malloc, and of cudaHostAlloc
+_OOM_FIRST = Path("/proc/self/oom_score_adj")  # of the processes on a host, the kernel ends this one first
+
+
+class StatesBench:
+    """One method of a TrainSpec with `states`. Every rank creates it and calls the same methods in the same order."""
+
+    def __init__(self, spec: TrainSpec, device: torch.device, control: Control) -> None:
+        self.spec, self.device, self.control = spec, device, control
+        assert spec.states is not None
+        (self.method,) = map(parse, spec.methods)
+        with contextlib.suppress(OSError):
+            _OOM_FIRST.write_text("1000")
+        self._available = available()
+        _cap(spec.states.gpu_memory, device)
+        self.hosts: list[str] = control.allgather(platform.node())
+        parameters = spec.states.shape.parameters(spec.sequence)
+        self.training = Training(spec, "token", parameters, 2 * parameters, len(set(self.hosts)))
+        made = torch.Generator().manual_seed(SAMPLES_SEED + dist.get_rank())
+        tokens = torch.randint(spec.states.shape.vocabulary, (spec.batch_size, spec.sequence + 1), generator=made)
+        self._inputs, self._wanted = (part.contiguous().to(device) for part in (tokens[:, :-1], tokens[:, 1:]))
+        self._loss = torch.zeros(())
+
+    def run(self, enter_phase: EnterPhase) -> TrainRun:
+        """Train.
+
+        Raises:
+            NoMeasurement: the model does not fit, or the method's library is missing.
+        """
+        spec = self.spec
+        with _out_of_memory(self.device):
+            enter_phase("build", self.method.name)
+            made = trainer(spec, self.device, self.method)
+            next(made)
+            self._synchronize()
+            enter_phase("start", self.method.name)
+            begun = time.perf_counter()
+            one = next(made)
+            assert one is not None
+            self._synchronize()
+            start_s = time.perf_counter() - begun
+            enter_phase("warm-up", self.method.name)
+            timed(lambda: self._step(one), self.device, spec.warmup)
+            self._synchronize()
+            self.control.barrier()
+            before, steps = one.times(), []
+            for iteration in range(spec.iters):
+                enter_phase("training", f"{self.method.name}, iteration {iteration}")
+                steps += timed(lambda: self._step(one), self.device, spec.batches)
+            self._synchronize()
+            return self._result(one, steps, start_s, before)
+
+    def _step(self, one: Trainer) -> None:
+        self._loss = one.step(self._inputs, self._wanted)
+
+    def _result(self, one: Trainer, mine: list[float], start_s: float, before: StepTimes | None) -> TrainRun:
+        spec = self.spec
+        states = self._memory(one, start_s)
+        if before is not None:
+            self._count(states, before, one.times(), len(mine))
+        one.close()
+        steps = self.control.reduce_all(mine, "max")
+        tokens = spec.batch_size * spec.sequence
+        parts = [steps[at : at + spec.batches] for at in range(0, len(steps), spec.batches)]
+        rates = [tokens * len(part) / sum(part) for part in parts]
+        return TrainRun(self.method.name, 0, steps, rates, loss=float(self._loss), states=states)
+
+    def _memory(self, one: Trainer, start_s: float) -> StatesUse:
+        gpu = reserved = torch_pinned = 0
+        if self.device.type == "cuda":
+            gpu, reserved = torch.cuda.max_memory_allocated(self.device), torch.cuda.max_memory_reserved(self.device)
+            torch_pinned = torch.cuda.host_memory_stats().get("allocated_bytes.peak", 0)
+        lost = float(self._available - available())
+        largest = self.control.reduce_all([start_s, float(gpu), float(reserved), lost], "max")
+        held, pinned = self._by_host(peak_rss()), self._by_host(one.pinned + torch_pinned)
+        return StatesUse(largest[0], int(largest[1]), int(largest[2]), int(max(held, largest[3])), int(pinned))
+
+    def _count(self, states: StatesUse, before: StepTimes, after: StepTimes | None, steps: int) -> None:
+        names = ("down_bytes", "up_bytes", "down_s", "update_s", "up_s", "waited_s")
+        mine = [(getattr(after, name) - getattr(before, name)) / steps for name in names]
+        for name, value in zip(names, self.control.reduce_all(mine, "max"), strict=True):
+            setattr(states, name, value)
+
+    def _by_host(self, mine: float) -> float:
+        """The largest sum over the ranks of a host."""
+        values: list[float] = self.control.allgather(mine)
+        return max(sum(value for at, value in zip(self.hosts, values, strict=True) if at == host) for host in set(self.hosts))
+
+    def _synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def peak_rss() -> int:
+    """The most memory that this process has held, in bytes."""
+    text = Path("/proc/self/status").read_text()
+    return next(int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith("VmHWM:"))
+
+
+def _cap(limit: int, device: torch.device) -> None:
+    if not limit:
+        return
+    if device.type != "cuda":
+        raise UsageError("--gpu-memory limits a GPU, and this training runs on CPUs", "leave it out")
+    total = torch.cuda.get_device_properties(device).total_memory
+    if limit > total:
+        raise UsageError(f"--gpu-memory is {limit / 1e9:.1f} GB, and the GPU has {total / 1e9:.1f}", "give less, or leave it out")
+    torch.cuda.set_per_process_memory_fraction(limit / total, device)
+
+
+@contextlib.contextmanager
+def _out_of_memory(device: torch.device) -> Iterator[None]:
+    """Say that a model does not fit, in place of torch's long text."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        held = torch.cuda.memory_allocated(device) / 1e9
+        first = str(error).split(". ")[0]
+        raise NoMeasurement(f"does not fit on the GPU: {first}; {held:.1f} GB were in use", PLAN_FIRST) from error
+    except (RuntimeError, MemoryError) as error:
+        if isinstance(error, RuntimeError) and not any(text in str(error) for text in _NO_HOST_MEMORY):
+            raise
+        raise NoMeasurement(f"does not fit in host memory: {str(error).splitlines()[0]}", PLAN_FIRST) from error

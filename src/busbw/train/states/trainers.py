@@ -1,0 +1,227 @@
+"""Trains a model by one of the ways to keep its states. Each builds the model, because it decides where the weights are."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy
+
+from busbw.accel.offloading.attach import offload
+from busbw.accel.offloading.optimizer import OffloadedAdamW, StepTimes
+from busbw.core.errors import NoMeasurement
+from busbw.core.training import COMPUTE, TrainSpec
+from busbw.train.gpt import Gpt
+from busbw.train.states.methods import ADAMW, OFFLOAD, StateMethod
+from busbw.train.states.weights import built, described, fill, shard
+
+RATE = 1e-4  # learning rate
+
+
+class Trainer:
+    """Forward, backward and update of one method. This one updates nothing: it is the method `compute`."""
+
+    def __init__(self, net: nn.Module) -> None:
+        self.net = net
+
+    def step(self, inputs: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        """One step on tokens [batch, sequence]. Returns the loss. The host does not wait for the device unless the method does."""
+        loss: torch.Tensor = self.net(inputs, wanted)
+        loss.backward()
+        self.update()
+        return loss.detach()
+
+    def update(self) -> None:
+        """Update the weights by the gradients, which are gone afterwards."""
+
+    def times(self) -> StepTimes | None:
+        """Bytes and seconds so far, where the method counts them."""
+        return None
+
+    @property
+    def pinned(self) -> int:
+        """Bytes of host memory that it has pinned itself, besides torch's."""
+        return 0
+
+    def close(self) -> None:
+        """End its threads."""
+
+
+class OnGpu(Trainer):
+    """Fused AdamW over fp32 copies of the weights, block by block, so that fp32 gradients of one block exist at a time."""
+
+    def __init__(self, net: Gpt) -> None:
+        super().__init__(net)
+        groups = [list(block.parameters()) for block in net.blocks]
+        inside = {id(one) for group in groups for one in group}
+        groups.append([one for one in net.parameters() if id(one) not in inside])
+        self._groups = [([_local(one) for one in group], group) for group in groups]
+        self._masters = [[nn.Parameter(one.float()) for one in locals_] for locals_, _ in self._groups]
+        self._optimizers = [torch.optim.AdamW(group, lr=RATE, fused=True) for group in self._masters]
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Update each block."""
+        for (locals_, group), masters, optimizer in zip(self._groups, self._masters, self._optimizers, strict=True):
+            for one, master in zip(group, masters, strict=True):
+                assert one.grad is not None
+                master.grad, one.grad = _local(one.grad).float(), None
+            optimizer.step()
+            optimizer.zero_grad()
+            torch._foreach_copy_(locals_, masters)
+
+
+class Offloading(Trainer):
+    """busbw.accel.offload."""
+
+    def __init__(self, net: nn.Module, **settings: Any) -> None:
+        super().__init__(net)
+        self.optimizer: OffloadedAdamW = offload(net, torch.optim.AdamW(net.parameters(), lr=RATE), **settings)
+
+    def update(self) -> None:
+        """End the step; updates may go on."""
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def times(self) -> StepTimes:
+        """As the optimizer counted them, once all updates have ended."""
+        self.optimizer.ready()
+        return self.optimizer.times()
+
+    @property
+    def pinned(self) -> int:
+        """The slots for gradients and weights."""
+        return self.optimizer.placement.slots.pinned_bytes
+
+    def close(self) -> None:
+        """End the thread of the updates."""
+        self.optimizer.close()
+
+
+class Plain(Trainer):
+    """An optimizer that works on the gradients of the parameters."""
+
+    def __init__(self, net: nn.Module, optimizer: Any) -> None:
+        super().__init__(net)
+        self._optimizer = optimizer
+
+    def update(self) -> None:
+        """Step and drop the gradients."""
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+
+
+class DeepSpeed(Trainer):
+    """A DeepSpeed engine, which does backward and step itself."""
+
+    def step(self, inputs: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        """One step."""
+        loss: torch.Tensor = self.net(inputs, wanted)
+        self.net.backward(loss)
+        self.net.step()
+        return loss.detach()
+
+
+Made = Iterator[Trainer | None]  # yields None once the weights are in place, then the trainer
+
+
+def _compute(spec: TrainSpec, device: torch.device, _: StateMethod) -> Made:
+    net = built(spec, device)
+    yield None
+
+    def drop(parameter: torch.Tensor) -> None:
+        parameter.grad = None
+
+    for parameter in net.parameters():
+        parameter.register_post_accumulate_grad_hook(drop)
+    yield Trainer(net)
+
+
+def _adamw(spec: TrainSpec, device: torch.device, _: StateMethod) -> Made:
+    net = built(spec, device)
+    yield None
+    yield OnGpu(net)
+
+
+def _offload(spec: TrainSpec, device: torch.device, method: StateMethod) -> Made:
+    net = built(spec, device)
+    yield None
+    yield Offloading(net, **method.offload_settings())
+
+
+def _fsdp2(spec: TrainSpec, device: torch.device, method: StateMethod) -> Made:
+    away = method.row.name == "fsdp2-offload"
+    policy = {"offload_policy": CPUOffloadPolicy(pin_memory=device.type == "cuda")} if away else {}
+    net = described(spec, torch.float32)
+    shard(net, device, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16), **policy)
+    net.to_empty(device="cpu" if away else device)
+    fill(net, device)
+    yield None
+    yield Plain(net, torch.optim.AdamW(net.parameters(), lr=RATE, fused=True))
+
+
+def _torchao(spec: TrainSpec, device: torch.device, method: StateMethod) -> Made:
+    try:
+        from torchao.optim import CPUOffloadOptimizer
+    except ImportError as error:
+        raise NoMeasurement(f"torchao is not installed ({error})", "pip install torchao") from error
+    if device.type != "cuda":
+        raise NoMeasurement("torchao's CPUOffloadOptimizer needs a GPU", "leave it out")
+    net = built(spec, device)
+    yield None
+    yield Plain(net, CPUOffloadOptimizer(net.parameters(), torch.optim.AdamW, fused=True, lr=RATE, **method.values))
+
+
+def _deepspeed(spec: TrainSpec, device: torch.device, method: StateMethod) -> Made:
+    try:
+        import deepspeed
+    except ImportError as error:
+        raise NoMeasurement(f"deepspeed is not installed ({error})", "pip install deepspeed ninja") from error
+    net = described(spec, torch.bfloat16)
+    net.to_empty(device=device)
+    fill(net, device)
+    yield None
+    settings = {
+        "train_micro_batch_size_per_gpu": spec.batch_size,
+        "bf16": {"enabled": True},
+        "optimizer": {"type": "AdamW", "params": {"lr": RATE, "weight_decay": 0.01}},
+        "zero_optimization": {
+            "stage": method.values.get("stage", 2),
+            "offload_optimizer": {"device": "cpu", "pin_memory": True},
+            "overlap_comm": True,
+            "contiguous_gradients": True,
+        },
+    }
+    try:
+        engine, *_ = deepspeed.initialize(model=net, model_parameters=list(net.parameters()), config=settings, dist_init_required=False)
+    except (RuntimeError, AssertionError, OSError) as error:
+        raise NoMeasurement(
+            f"deepspeed did not start: {error}", "its CPU Adam is compiled at the start: pip install ninja, nvcc"
+        ) from error
+    yield DeepSpeed(engine)
+
+
+_MAKERS: dict[str, Callable[[TrainSpec, torch.device, StateMethod], Made]] = {
+    COMPUTE: _compute,
+    ADAMW: _adamw,
+    OFFLOAD: _offload,
+    "fsdp2": _fsdp2,
+    "fsdp2-offload": _fsdp2,
+    "torchao": _torchao,
+    "deepspeed": _deepspeed,
+}
+
+
+def trainer(spec: TrainSpec, device: torch.device, method: StateMethod) -> Made:
+    """Build the model and attach the method.
+
+    Raises:
+        NoMeasurement: the method's library is missing, or the states do not fit.
+    """
+    return _MAKERS[method.row.name](spec, device, method)
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part, sharing memory with the tensor."""
+    part: torch.Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return part.detach()
