@@ -317,7 +317,7 @@ def test_a_second_backward_before_the_step_is_refused():
 
 
 def test_too_little_memory_is_said_before_anything_is_allocated(monkeypatch):
-    monkeypatch.setattr(host_memory, "available", lambda: host_memory.RESERVE + 100_000)
+    monkeypatch.setattr(host_memory, "available", lambda: host_memory.HOST_RESERVE + 100_000)
     torch.manual_seed(1)
     net = Net()
     with pytest.raises(NoMeasurement, match=r"need 0.00 GB of host memory, and 0.00 of") as caught:

@@ -5,11 +5,13 @@ from typing import Any
 
 import click
 
+from busbw.cli import plan_states
 from busbw.cli.output import Output
 from busbw.cli.parameters import COUNT, Share, argv, not_empty
 from busbw.cli.shared_options import format_option, result_file, result_options, start_options, take_where, training_options
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
+from busbw.cli.train_states import states_options, take_states
 from busbw.core import transports
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
@@ -53,6 +55,8 @@ class PlanOutput(Output):
 @click.option(
     "--try", "tried", default="", callback=not_empty, help=f"transports: {', '.join(transports.BY_NAME)}  [default: all that suit the job]"
 )
+@states_options
+@plan_states.memory_options
 @click.option("--target", type=Share(0, 1, closed=True), default="95%", show_default=True, help="share of a rank's own rate to reach")
 @click.option("--warmup", type=click.IntRange(1), default=5, show_default=True, help="uncounted steps before each measurement")
 @click.option("--steps", "batches", type=COUNT, default=20, show_default=True, help="steps of each measurement and of each check")
@@ -72,7 +76,15 @@ def command(
     Measures a step of each rank alone, when DDP's buckets are ready in it, and the exchange of each bucket with every method and
     transport. Predicts the step from these, then trains with the recommended exchange; if that falls short, with the next one. Changes
     no settings.
+
+    With --memory, MODEL is gpt: predicts whether it fits, the memory of GPU and host at the peak, and the step, for all states on the
+    GPU, offloaded, and offloaded with streamed weights, and recommends one. Measures this machine's GPU, or takes its rates from options.
     """
+    states = take_states(known(model_name), fields)
+    memory = plan_states.take_memory(fields, states)
+    if states is not None and memory is not None:
+        table = format_name == "table" and json_name != "-"
+        return plan_states.run(states, memory, fields, result_file(json_name), force=force, table=table)
     if environment.detect(os.environ) is not None:
         message = "busbw plan starts jobs, but this process is a rank of one"
         raise UsageError(message, "run it outside mpirun, srun or torchrun, with --hosts")

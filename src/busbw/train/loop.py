@@ -60,7 +60,7 @@ class Loop:
             torch.cuda.synchronize(self.device)
 
 
-def timed(step: Callable[[], None], device: torch.device, steps: int) -> list[float]:
+def timed(step: Callable[[], object], device: torch.device, steps: int) -> list[float]:
     """Run `steps` steps. Returns the seconds of each, on a GPU from its own clock."""
     if device.type != "cuda":
         times = [time.perf_counter()]

@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 
 from busbw.core.errors import NoMeasurement
+from busbw.core.offloading import HOST_RESERVE
 
 LINE = 64  # bytes; tensors start at a cache line
-RESERVE = 1 << 31  # bytes that stay free for the rest of the process and the system
 _CGROUPS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"),
     (
@@ -37,7 +37,7 @@ def available() -> int:
 
 def usable() -> int:
     """Bytes for states: what is available, less the reserve."""
-    return max(0, available() - RESERVE)
+    return max(0, available() - HOST_RESERVE)
 
 
 def require(needed: int, what: str, hint: str) -> None:

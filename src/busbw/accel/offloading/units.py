@@ -9,10 +9,9 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from busbw.accel.host_adam import States
+from busbw.core.offloading import PIECE
 
-PIECE = (
-    1 << 26
-)  # elements: with 1 << 24, starting each copy takes so long that updates fall behind backward (benchmarks/offload_1xh100_202611)
+__all__ = ["PIECE", "Offloaded", "Unit", "divide", "local_part", "owners"]
 
 
 @dataclass(slots=True, eq=False)

@@ -1,0 +1,115 @@
+"""Measures what a plan needs of this machine: a layer and the rest of a step, copies, updates on both sides, and memory."""
+
+from collections.abc import Callable
+from statistics import median
+
+import torch
+from torch import nn
+
+from busbw.accel.host_adam import HostAdam, Rule, States
+from busbw.accel.offloading import device_states, host_memory
+from busbw.accel.offloading.host_memory import Slab
+from busbw.accel.offloading.lanes import Lane
+from busbw.accel.offloading.units import Offloaded, Unit
+from busbw.core.errors import NoMeasurement
+from busbw.core.offloading import PIECE
+from busbw.core.states_plan import Compute, Machine, Training
+from busbw.train.gpt import Block, Gpt
+from busbw.train.loop import timed
+from busbw.train.states.bench import peak_rss
+
+WARM_UP, REPEATS = 2, 5
+RULE = Rule(1, 1e-4)
+HOST_ELEMENTS, COPIES = 4 * PIECE, 8
+
+
+def machine(training: Training, gpu_memory: int = 0) -> Machine:
+    """Measure on the first GPU. `gpu_memory`: the most of its memory that the training may use, 0 for all.
+
+    Raises:
+        NoMeasurement: there is no GPU, or one layer does not fit on it.
+    """
+    if not torch.cuda.is_available():
+        hint = "give --gpu-memory, --host-memory, --tflops, --pcie and --adam-rate"
+        raise NoMeasurement("PyTorch sees no GPU here, so a plan needs the machine's rates", hint)
+    device = torch.device("cuda", 0)
+    host = host_memory.usable()
+    total = torch.cuda.get_device_properties(device).total_memory
+    try:
+        compute = compute_of(training, device)
+    except torch.OutOfMemoryError as error:
+        message = f"one layer of {training.shape.width} and {training.tokens:,} tokens does not fit on the GPU"
+        raise NoMeasurement(message, "give a smaller --batch-size or --sequence") from error
+    down, up = copy_rates(device)
+    return Machine(
+        gpu_memory=min(total, gpu_memory) if gpu_memory else total, host_memory=host, process=peak_rss(), down=down, up=up,
+        host_adam=host_rate(HOST_ELEMENTS), gpu_adam=gpu_rate(device, PIECE), compute=compute, measured=True,
+    )  # fmt: skip
+
+
+def compute_of(training: Training, device: torch.device) -> Compute:
+    """Forward and backward of one layer, and of the model without layers."""
+    shape = training.shape
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with device:
+            block, root = Block(shape.width, shape.heads), Gpt(0, shape.width, shape.heads, shape.vocabulary, training.sequence)
+            hidden = torch.randn(training.batch_size, training.sequence, shape.width, requires_grad=True)
+            tokens = torch.randint(shape.vocabulary, (training.batch_size, training.sequence))
+    finally:
+        torch.set_default_dtype(before)
+    gradient = torch.ones_like(hidden)
+    forward, backward = _both(block, lambda: block(hidden), gradient, device)
+    root_forward, root_backward = _both(root, lambda: root(tokens, tokens), None, device)
+    return Compute(forward, backward + forward if training.recompute else backward, root_forward, root_backward)
+
+
+def _both(net: nn.Module, run: Callable[[], torch.Tensor], gradient: torch.Tensor | None, device: torch.device) -> tuple[float, float]:
+    """Seconds of forward, and of backward: the difference to both together, in which the GPU does not wait for the program."""
+
+    def step() -> None:
+        run().backward(gradient)
+        net.zero_grad()
+
+    forward, whole = _time(run, device), _time(step, device)
+    return forward, max(0.0, whole - forward)
+
+
+def _time(step: Callable[[], object], device: torch.device) -> float:
+    """The median seconds of a step."""
+    timed(step, device, WARM_UP)
+    return median(timed(step, device, REPEATS))
+
+
+def copy_rates(device: torch.device) -> tuple[float, float]:
+    """Bytes per second of pinned copies from and to the GPU, of the size that offloading uses."""
+    slab = Slab(2 * PIECE, pinned=device.type == "cuda")
+    here, there = slab.take(PIECE, torch.bfloat16), torch.zeros(PIECE, dtype=torch.bfloat16, device=device)
+    rates = []
+    for to, source in ((here, there), (there, here)):
+        lane = Lane(device)
+        copies = [lane.copy(to, source) for _ in range(COPIES)]
+        copies[-1].wait()
+        rates.append(there.nbytes / median(one.seconds() for one in copies))
+    slab.close()
+    return rates[0], rates[1]
+
+
+def host_rate(count: int) -> float:
+    """Parameters per second of updates on the CPU."""
+    adam, states = HostAdam(), States(*(torch.zeros(count) for _ in range(3)))
+    slot = torch.zeros(count, dtype=torch.bfloat16)
+    took = _time(lambda: adam.update(RULE, slot, states, slot), torch.device("cpu"))
+    adam.close()
+    return count / took
+
+
+def gpu_rate(device: torch.device, count: int) -> float:
+    """Parameters per second of updates on the GPU."""
+    parameter = nn.Parameter(torch.zeros(count, dtype=torch.bfloat16, device=device))
+    states = States(*(torch.zeros(count, device=device) for _ in range(3)))
+    unit = Unit("", nn.Module(), 0)
+    one = Offloaded("", parameter, 0, 0, unit, parameter.data, on_device=True, states=states)
+    gradient, never = torch.zeros_like(parameter.data), torch.zeros((), device=device)
+    return count / _time(lambda: device_states.update(one, gradient, RULE, never), device)
