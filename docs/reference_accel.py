@@ -11,6 +11,7 @@ from busbw.core.planning import LOSSES
 from busbw.horovod.variables import RANK_VARIABLES, SETTINGS
 from busbw.train.methods import HOOKS, NONE, WORDS
 from busbw.train.names import NAMES as MODELS
+from busbw.train.states.methods import ROWS
 
 ACCEL = "accel.md"
 
@@ -52,6 +53,12 @@ def methods() -> str:
         + table(["Method", "Exchange"], hooks)
         + f"Any other entry consists of these names and [settings]({ACCEL}), joined by `+`: `2d+topk+ratio=0.001`.\n\n"
         + table(["Name", "Settings"], names)
+        + "## Ways to keep a model's states\n\nThe model `gpt` compares these instead; settings are joined by `+`: "
+        "`offload+gpu_share=0.1+max_norm=1`.\n\n"
+        + table(
+            ["Way", "Description", "Settings", "As AdamW over fp32 weights"],
+            [[code(row.name), row.help, ", ".join(map(code, row.settings)) or "-", "yes" if row.exact else "no"] for row in ROWS],
+        )
     )
 
 

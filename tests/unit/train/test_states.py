@@ -24,7 +24,7 @@ from busbw.train.states.bench import StatesBench  # noqa: E402
 pytestmark = pytest.mark.torch
 CPU = torch.device("cpu")
 EXACT = ("adamw", "offload", "offload+gpu_share=0.4", "offload+stream_weights=1", "fsdp2", "fsdp2-offload")
-SHAPE = GptShape(3, 128, 2, 512)
+SHAPE = GptShape(2, 128, 2, 256)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -95,8 +95,8 @@ class StatesBench:
             torch_pinned = torch.cuda.host_memory_stats().get("allocated_bytes.peak", 0)
         lost = float(self._available - available())
         largest = self.control.reduce_all([start_s, float(gpu), float(reserved), lost], "max")
-        held, pinned = self._by_host(peak_rss()), self._by_host(one.pinned + torch_pinned)
-        return StatesUse(largest[0], int(largest[1]), int(largest[2]), int(max(held, largest[3])), int(pinned))
+        most, pinned = self._by_host(held("VmHWM")), self._by_host(one.pinned + torch_pinned)
+        return StatesUse(largest[0], int(largest[1]), int(largest[2]), int(max(most, largest[3])), int(pinned))
 
     def _count(self, states: StatesUse, before: StepTimes, after: StepTimes | None, steps: int) -> None:
         names = ("down_bytes", "up_bytes", "down_s", "update_s", "up_s", "waited_s")
@@ -114,10 +114,10 @@ class StatesBench:
             torch.cuda.synchronize(self.device)
 
 
-def peak_rss() -> int:
-    """The most memory that this process has held, in bytes."""
+def held(name: str) -> int:
+    """Bytes of memory that this process holds (VmRSS), or has held at most (VmHWM)."""
     text = Path("/proc/self/status").read_text()
-    return next(int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith("VmHWM:"))
+    return next(int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith(f"{name}:"))
 
 
 def _cap(limit: int, device: torch.device) -> None:

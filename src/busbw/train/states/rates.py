@@ -8,7 +8,7 @@ from torch import nn
 
 from busbw.accel.host_adam import HostAdam, Rule, States
 from busbw.accel.offloading import device_states, host_memory
-from busbw.accel.offloading.host_memory import Slab
+from busbw.accel.offloading.host_memory import Slab, padded
 from busbw.accel.offloading.lanes import Lane
 from busbw.accel.offloading.units import Offloaded, Unit
 from busbw.core.errors import NoMeasurement
@@ -16,7 +16,7 @@ from busbw.core.offloading import PIECE
 from busbw.core.states_plan import Compute, Machine, Training
 from busbw.train.gpt import Block, Gpt
 from busbw.train.loop import timed
-from busbw.train.states.bench import peak_rss
+from busbw.train.states.bench import held
 
 WARM_UP, REPEATS = 2, 5
 RULE = Rule(1, 1e-4)
@@ -41,9 +41,10 @@ def machine(training: Training, gpu_memory: int = 0) -> Machine:
         message = f"one layer of {training.shape.width} and {training.tokens:,} tokens does not fit on the GPU"
         raise NoMeasurement(message, "give a smaller --batch-size or --sequence") from error
     down, up = copy_rates(device)
+    host_adam, gpu_adam = host_rate(HOST_ELEMENTS), gpu_rate(device, PIECE)
     return Machine(
-        gpu_memory=min(total, gpu_memory) if gpu_memory else total, host_memory=host, process=peak_rss(), down=down, up=up,
-        host_adam=host_rate(HOST_ELEMENTS), gpu_adam=gpu_rate(device, PIECE), compute=compute, measured=True,
+        gpu_memory=min(total, gpu_memory) if gpu_memory else total, host_memory=host, process=held("VmRSS"), down=down, up=up,
+        host_adam=host_adam, gpu_adam=gpu_adam, compute=compute, measured=True,
     )  # fmt: skip
 
 
@@ -98,8 +99,9 @@ def copy_rates(device: torch.device) -> tuple[float, float]:
 
 def host_rate(count: int) -> float:
     """Parameters per second of updates on the CPU."""
-    adam, states = HostAdam(), States(*(torch.zeros(count) for _ in range(3)))
-    slot = torch.zeros(count, dtype=torch.bfloat16)
+    slab = Slab(3 * padded(4 * count) + padded(2 * count), pinned=False)
+    adam, states = HostAdam(), States(*(slab.take(count, torch.float32) for _ in range(3)))
+    slot = slab.take(count, torch.bfloat16)
     took = _time(lambda: adam.update(RULE, slot, states, slot), torch.device("cpu"))
     adam.close()
     return count / took
