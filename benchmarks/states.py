@@ -2,7 +2,8 @@
 
     python benchmarks/states.py --params 8B --batch-size 8 --sequence 2048 --methods compute,adamw,offload --out result_dir
 
-Writes plan.json, train.json and a table. On a machine without a GPU give the plan's options: --plan-options "--gpu-memory 80G ...".
+Writes plan.json, train.json and a table. All ways of the plan that fit are trained besides the named methods. On a machine without a
+GPU give the plan's options, after an equals sign: --plan-options="--gpu-memory 80G ...".
 """
 
 import argparse
@@ -21,8 +22,8 @@ def main() -> int:
     parser.add_argument("--params", required=True)
     parser.add_argument("--batch-size", default="8")
     parser.add_argument("--sequence", default="2048")
-    parser.add_argument("--methods", default="compute,adamw,offload", help="the recommended one is added")
-    parser.add_argument("--options", default="", help="more options of both commands, like --gpu-memory 24G")
+    parser.add_argument("--methods", default="compute,adamw,offload", help="those of the plan that fit are added")
+    parser.add_argument("--options", default="", help="more options of both commands, like --options='--gpu-memory 24G'")
     parser.add_argument("--plan-options", default="", help="more options of the plan")
     parser.add_argument("--train-options", default="", help="more options of the training")
     parser.add_argument("--out", type=Path, required=True)

@@ -7,6 +7,7 @@ from busbw.core.gpt_shape import GptShape
 from busbw.core.result import Device, TrainResult, World
 from busbw.core.training import Largest, StatesSpec, StatesUse, Training, TrainRun, TrainSpec
 from busbw.session.states import _next_layers
+from busbw.stats.intervals import interval
 from busbw.views import plausible, states
 from busbw.views.registry import render
 
@@ -34,13 +35,18 @@ def compared(make):
     return TrainResult(training=training, world=world, library=base.library, start=base.start, complete=True)
 
 
+def _interval(run):
+    low, high = interval(run.steps_s, 0.95)
+    return [f"{1e3 * low:.1f}", "-", f"{1e3 * high:.1f}"]
+
+
 def test_a_line_for_each_way_and_the_reason_of_a_failure(compared):
     lines = render(compared, "table").splitlines()
     assert lines[0] == "# gpt: 6,658,596,864 parameters in 32 layers of 4096, vocabulary of 50,304"
     assert "16,384 tokens a step and rank, bf16, activations recomputed, at most 85.9 GB of the GPU; 6 steps" in lines[2]
-    assert lines[5].split()[:6] == ["compute", "2000.0", "1900.0", "-", "2100.0", "8192"]
+    assert lines[5].split()[:6] == ["compute", "2000.0", *_interval(compared.training.runs[0]), "8192"]
     words = lines[6].split()
-    assert words[:7] == ["offload", "2200.0", "2100.0", "-", "2300.0", "7447", "+200.0"]
+    assert words[:7] == ["offload", "2200.0", *_interval(compared.training.runs[1]), "7447", "+200.0"]
     assert words[7:] == ["25.00", "26.00", "96.00", "13.00", "9.5", "2.00", "2.00", "300.0", "1300.0", "310.0", "50.0", "7.2500"]
     assert lines[7].startswith("adamw           rank 0 on node0: does not fit")
 
