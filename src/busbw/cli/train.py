@@ -53,8 +53,9 @@ def command(
     otherwise, in bf16.
     """
     where = Where(**shared.take_where(fields))
-    if bool(accel) + bool(compare) + offload > 1:
-        raise UsageError("--accel, --compare and --offload all name methods to run", "name all of them with --compare")
+    naming = [name for name, value in (("--accel", accel), ("--compare", compare), ("--offload", offload)) if value]
+    if len(naming) > 1:
+        raise UsageError(f"{naming[0]} and {naming[1]} both name methods to run", "name all of them with --compare")
     states = take_states(known(model_name), fields)
     if states is None and (offload or largest):
         raise UsageError(f"--{'offload' if offload else 'largest'} is for the model gpt, not {model_name}", "busbw train gpt --params 1.5B")
