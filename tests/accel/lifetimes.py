@@ -11,6 +11,7 @@ from exchanges import digest
 from torch import nn
 from torch.distributed import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
 from trainings import FEW, batch, model, parameters, settings, step_of, wrapped
 
 from busbw import accel
@@ -193,6 +194,20 @@ def lost() -> str:
     net = wrapped(model())
     accel.attach(net, accel.Settings(method="topk", compress_least=0))
     return _until_lost(net)
+
+
+def lost_sparse() -> str:
+    """The same where all gradients are sparse."""
+    table = DistributedDataParallel(nn.EmbeddingBag(20, 3, sparse=True))
+    accel.attach(table, accel.Settings())
+    return _until_lost(nn.Sequential(Ids(), table))
+
+
+class Ids(nn.Module):
+    """Turns the samples of `batch` into ids of 20 rows."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs.argsort(1)[:, :4]
 
 
 def lost_sharded() -> str:

@@ -84,7 +84,7 @@ def test_the_switches_of_lightcc_do_it_all(tmp_path):
     assert "busbw accel" not in said[1]["stderr"], "one rank says it for all"
 
 
-@pytest.mark.parametrize(("name", "ranks"), [("lost", 5), ("lost_sharded", 3)])
+@pytest.mark.parametrize(("name", "ranks"), [("lost", 5), ("lost_sharded", 3), ("lost_sparse", 3)])
 def test_a_rank_that_is_lost_is_named_by_the_others(tmp_path, name, ranks):
     said = jobs.run(tmp_path, "lifetimes", [name], ranks)
     assert [one["code"] for one in said] == [0] * (ranks - 1) + [7]

@@ -214,7 +214,7 @@ def uneven_inputs() -> dict[str, Any]:
 
 
 def sparse_gradients() -> dict[str, Any]:
-    """An embedding's sparse gradient goes past the hook, as in DDP."""
+    """A sparse gradient beside a codec; its bucket may be the first or the last of a step."""
     torch.manual_seed(0)
     net = wrapped(nn.Sequential(nn.Embedding(50, 8, sparse=True), nn.Flatten(), nn.Linear(32, 3)))
     attached = accel.attach(net, settings(method="topk", ratio=0.1))

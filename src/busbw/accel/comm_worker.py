@@ -16,6 +16,7 @@ from busbw.accel.memory import Kept, Memory, Piece
 from busbw.accel.mesh import Mesh
 from busbw.accel.methods import DENSE
 from busbw.accel.settings import Settings
+from busbw.accel.sparse import Room, SparseAverage
 from busbw.core.errors import UsageError
 
 # Gradients of other types are sent densely: codecs keep and send at most fp32.
@@ -31,7 +32,7 @@ class Traffic:
     """Bytes that this rank has sent, and buckets. If the library chooses the algorithm, bytes are those of a ring."""
 
     inside: int = 0  # to ranks of its row, in two dimensions
-    across: int = 0  # that left the host in all other exchanges, except those of sparse gradients
+    across: int = 0  # that left the host in all other exchanges
     buckets: int = 0
 
 
@@ -44,6 +45,7 @@ class CommWorker:
         self.memory = Memory()
         self.traffic = Traffic()
         self.step = 0  # of the training; the frontend counts it
+        self._room = Room()
         self._failure: Exception | None = None
         self._heartbeat = Heartbeat(mesh)
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
@@ -74,8 +76,12 @@ class CommWorker:
         """
         return self.run(flat, lambda: self.exchange(flat, names, shapes, last=last))
 
-    def run(self, tensor: torch.Tensor, work: Callable[[], None]) -> torch.futures.Future[torch.Tensor]:
-        """Do `work` on `tensor` in the worker; the future has the tensor. After a failure, raises that failure again."""
+    def average_sparse(self, gradient: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+        """Start averaging a sparse gradient; see `busbw.accel.sparse`. The future has a new sparse tensor."""
+        return self.run(gradient, lambda: self._exchange_sparse(gradient))
+
+    def run(self, tensor: torch.Tensor, work: Callable[[], torch.Tensor | None]) -> torch.futures.Future[torch.Tensor]:
+        """Do `work` on `tensor` in the worker; the future has its result, or the tensor. After a failure, raises that failure again."""
         self.ready()
         if tensor.device.type == "cuda":
             return self._on_stream(tensor, work)
@@ -83,12 +89,12 @@ class CommWorker:
 
         def job() -> bool:
             try:
-                work()
+                result = work()
             except Exception as error:  # noqa: BLE001 - it is set on the future
                 self._failure = self._failure or self._explained(error)  # jobs queued behind a failure get the same error
                 future.set_exception(self._failure)
             else:
-                future.set_result(tensor)
+                future.set_result(tensor if result is None else result)
             return True
 
         self._thread().put(job)
@@ -113,17 +119,17 @@ class CommWorker:
                 raise
             raise self._failure from error
 
-    def _on_stream(self, tensor: torch.Tensor, work: Callable[[], None]) -> torch.futures.Future[torch.Tensor]:
+    def _on_stream(self, tensor: torch.Tensor, work: Callable[[], torch.Tensor | None]) -> torch.futures.Future[torch.Tensor]:
         device = tensor.device
         side = self._streams.get(device) or self._streams.setdefault(device, torch.cuda.Stream(device, URGENT))
         side.wait_stream(torch.cuda.current_stream(device))
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[device])
         with torch.cuda.stream(side):
             with self.explaining():
-                work()
-            future.set_result(tensor)  # records an event on this stream; the host does not wait
-        if not tensor.is_sparse:
-            tensor.record_stream(side)
+                result = work()
+            future.set_result(tensor if result is None else result)  # records an event on this stream; the host does not wait
+        for part in (tensor._indices(), tensor._values()) if tensor.is_sparse else (tensor,):
+            part.record_stream(side)
         return future
 
     def _thread(self) -> "queue.SimpleQueue[_Job]":
@@ -210,6 +216,16 @@ class CommWorker:
         fresh = Kept(tuple(map(tuple, shapes)), self._cut(flat, inside), inside, across or self.mesh.world, flat.device)
         kept = fresh if method == DENSE else self.memory.of(names, fresh)
         self._exchange(flat, method, kept)
+
+    def _exchange_sparse(self, gradient: torch.Tensor) -> torch.Tensor:
+        world = self.mesh.world
+        if world.size == 1:
+            return gradient.coalesce()
+        self.traffic.buckets += 1
+        average = SparseAverage(gradient, world, len(set(self.mesh.hosts)), self.settings.wire, self._room)
+        result = average.result()
+        self.traffic.across += average.across
+        return result
 
     def _cut(self, flat: torch.Tensor, inside: Communicator | None) -> tuple[Piece, ...]:
         if inside is None:

@@ -1,13 +1,19 @@
 """A group of ranks and the collectives that codecs use."""
 
 import dataclasses
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 import torch
 import torch.distributed as dist
 
 from busbw.accel.staging import HostStaging
+
+# Over Gloo and 2 Gbit/s, an all-gather of 13 MB took 82 ms whole, and 56 to 60 in pieces (benchmarks/sparse_gradients_2cpu_202611).
+PIECE, PIECES_AT_ONCE = 1 << 20, 2
 
 
 class Work(Protocol):
@@ -22,6 +28,19 @@ class _Done:
 
     def wait(self) -> None:
         pass
+
+
+class _Pieces:
+    """An exchange in pieces, of which PIECES_AT_ONCE run at a time. The later ones start in `wait`."""
+
+    def __init__(self, pieces: Iterator[Work]) -> None:
+        self._pieces = pieces
+        self._running = deque(islice(pieces, PIECES_AT_ONCE))
+
+    def wait(self) -> None:
+        while self._running:
+            self._running.popleft().wait()
+            self._running.extend(islice(self._pieces, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +85,7 @@ class Communicator:
     def begin_average(self, part: torch.Tensor, *, async_op: bool = True) -> Work:
         """Start `average`."""
         kind = dist.ReduceOp.SUM
-        if part.is_cuda and not part.is_sparse and "cuda:nccl" in dist.get_backend_config(self.group):
+        if part.is_cuda and "cuda:nccl" in dist.get_backend_config(self.group):
             kind = dist.ReduceOp.AVG  # NCCL scales while it reads, which saves a pass over memory
         else:
             part.div_(self.size)
@@ -93,6 +112,12 @@ class Communicator:
             dist.all_to_all_single(came, rows, group=self.group)
         return came
 
+    def all_to_all_uneven(self, rows: torch.Tensor, sent: list[int], came: list[int]) -> torch.Tensor:
+        """The first `sent[0]` rows of `rows` are sent to rank 0, and so on. The result has `came[0]` rows from rank 0, and so on."""
+        every = rows.new_empty(sum(came), *rows.shape[1:])
+        dist.all_to_all_single(every, rows, came, sent, group=self.group)
+        return every
+
     def begin_all_gather(self, every: torch.Tensor, own: torch.Tensor, *, async_op: bool = True) -> Work:
         """Start gathering the ranks' `own` into `every` (flat, in rank order)."""
         if self.group is None:
@@ -100,6 +125,14 @@ class Communicator:
             return _Done()
         work: Work | None = dist.all_gather_into_tensor(every, own, group=self.group, async_op=async_op)
         return work or _Done()
+
+    def begin_all_gather_large(self, every: torch.Tensor, own: torch.Tensor) -> Work:
+        """As `begin_all_gather`, on CPUs in pieces. `every`: [size, elements]."""
+        if every.is_cuda or self.group is None:
+            return self.begin_all_gather(every.view(-1), own)
+        length = PIECE // own.element_size()
+        parts = zip(own.split(length), every.split(length, 1), strict=True)
+        return _Pieces(dist.all_gather(list(rows.unbind()), part, group=self.group, async_op=True) for part, rows in parts)
 
     def begin_reduce_scatter(self, whole: torch.Tensor) -> tuple[torch.Tensor, Work]:
         """Start a reduce-scatter. Returns this rank's part of the sum, and the exchange to wait for."""

@@ -43,8 +43,11 @@ class Attached(Attachment):
         if world.group is not None and world.group is self.worker.mesh.borrowed and not flat.is_sparse:
             return self._as_ddp(flat)
         if begins is not None:
-            self.worker.run(flat, lambda: self._begin(begins))
-        if first or flat.is_sparse:
+            # Not on `flat`: a future on a GPU may only have a sparse tensor that is coalesced.
+            self.worker.run(parameters[0], lambda: self._begin(begins))
+        if flat.is_sparse:
+            return self.worker.average_sparse(flat)
+        if first:
             return self.worker.run(flat, lambda: self._average(flat))
         one_dim = [number for number, parameter in enumerate(parameters) if parameter.dim() < 2]
         last = bucket.is_last() and bucket.index() > 0
@@ -67,8 +70,7 @@ class Attached(Attachment):
 
     def _begin_average(self, flat: torch.Tensor, *, async_op: bool = True) -> Work:
         world = self.worker.mesh.world
-        if not flat.is_sparse:
-            self.worker.traffic.across += world.ring(ring_bytes(flat.numel() * flat.element_size(), world.size))
+        self.worker.traffic.across += world.ring(ring_bytes(flat.numel() * flat.element_size(), world.size))
         return world.begin_average(flat, async_op=async_op)
 
     def _exchange_1d_separately(
@@ -101,6 +103,9 @@ def attach(
     model: DistributedDataParallel, settings: Settings | None = None, *, scaler: Any = None, timeout: timedelta | None = None
 ) -> Attached:
     """Exchange a DDP model's gradients with busbw. Without `settings`, the LIGHT_* variables of Tencent's LightCC apply.
+
+    Sparse gradients, as of `nn.Embedding(sparse=True)`, are averaged by rows, over NCCL and Gloo, whatever the method: each rank gets the
+    average of all ranks as a coalesced sparse tensor. On a GPU, the host waits in backward until all ranks have sent the ids.
 
     Every rank must call it before the first backward. `scaler`: the training loop's GradScaler, if any; residuals are rescaled
     when its scale changes. `timeout`: the limit of each exchange.

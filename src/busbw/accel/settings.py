@@ -36,7 +36,9 @@ class Settings:
     staging: str = _setting(
         BACKEND, "how codecs' data is sent: by torch's backend (NCCL, Gloo), or `host`: from host memory by busbw-native"
     )
-    wire: str = _setting("same", "the format of a dense exchange: the gradient's own, fp32, bf16 or fp16")
+    wire: str = _setting(
+        "same", "the format of a dense exchange, and of the rows of sparse gradients: the gradient's own, fp32, bf16 or fp16"
+    )
     two_d: bool = _setting(False, "dense inside a host, the method across hosts")
     intra_size: int | None = _setting(None, "ranks of a 2D group; None: those of a host")
     two_d_most: int = _setting(1 << 30, "use 2D up to this size")
