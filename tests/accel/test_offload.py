@@ -67,7 +67,8 @@ def groups(net):
 class Pair:
     """A model with an offloaded AdamW, and a plain AdamW over fp32 copies of its weights that gets the same gradients."""
 
-    def __init__(self, seed=1, recompute=False, **options):
+    def __init__(self, seed=1, recompute=False, quiet="", **options):
+        """`quiet`: a parameter whose gradients are made small."""
         torch.manual_seed(seed)
         self.net = Net(recompute, bare=not options.get("stream_weights")).to(DEVICE)
         self.plain = {name: nn.Parameter(one.detach().clone()) for name, one in self.net.named_parameters()}
@@ -76,6 +77,8 @@ class Pair:
         self.optimizer = offload(self.net, torch.optim.AdamW(groups(self.net), lr=1e-2), **{"max_norm": None, "threads": 2} | options)
         self.max_norm = options.get("max_norm")
         for name, one in self.net.named_parameters():
+            if name == quiet:
+                one.register_hook(lambda gradient: gradient * 1e-3)
             one.register_hook(lambda gradient, name=name: self._see(name, gradient))
 
     def _see(self, name, gradient):
@@ -160,12 +163,11 @@ def test_weights_equal_those_of_adamw(stream_weights, recompute, max_norm, gpu_s
         assert torch.equal(one.cpu(), pair.optimizer.weights()[name].cpu().bfloat16()), name
 
 
-@pytest.mark.usefixtures("updates", "pieces")
-@pytest.mark.parametrize("delay", [0.0, 0.02], ids=["updated", "waiting"])
-@pytest.mark.parametrize("gpu_share", [0.0, 0.4])
+@pytest.mark.usefixtures("updates")
+@pytest.mark.parametrize(("delay", "gpu_share"), [(0.0, 0.0), (0.004, 0.4)], ids=["made", "waiting"])
 def test_updates_that_began_before_the_norm_was_known_are_replaced(monkeypatch, delay, gpu_share):
     monkeypatch.setattr(schedule, "CERTAIN", 2)
-    pair = Pair(max_norm=30.0, gpu_share=gpu_share)
+    pair = Pair(max_norm=30.0, gpu_share=gpu_share, quiet="blocks.2.down.bias")
     update, made = pair.optimizer.worker.adam.update, []
 
     def slow(*given):
@@ -175,7 +177,7 @@ def test_updates_that_began_before_the_norm_was_known_are_replaced(monkeypatch, 
 
     monkeypatch.setattr(pair.optimizer.worker.adam, "update", slow)
     norms = []
-    for seed, factor in enumerate((1, 1, 1, 3, 1, 1, 1000, 1)):  # in the seventh some parameters alone are above the limit
+    for seed, factor in enumerate((1, 1, 1, 3, 1, 1, 1000, 1)):  # the seventh is far above those before it
         pair.step(seed, factor=factor)
         norms.append(pair.optimizer.norm)
     pair.optimizer.ready()

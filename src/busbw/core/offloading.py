@@ -3,5 +3,7 @@
 STATE_BYTES = 12  # of a parameter: fp32 weight and two fp32 moments of AdamW
 SLOT_BYTES = 2  # its gradient on the way down, and the new weight on the way up, in bf16
 HOST_BYTES = STATE_BYTES + SLOT_BYTES  # of a parameter whose states are on the host
-PIECE = 1 << 26  # elements updated together; of 1 << 24 there are so many that updates fall behind backward (benchmarks/offload_1xh100_202611)
+PIECE = (
+    1 << 26
+)  # elements updated together; of 1 << 24 there are so many that updates fall behind backward (benchmarks/offload_1xh100_202611)
 HOST_RESERVE = 1 << 31  # bytes of host memory that stay free for the rest of the process and the system

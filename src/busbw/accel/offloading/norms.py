@@ -20,6 +20,7 @@ class Norms:
         self._all = list(parameters)
         self._here = torch.zeros(len(self._all), device=device)
         self._host = torch.zeros(len(self._all), pin_memory=device.type == "cuda")
+        self.last = [0.0] * len(self._all)  # on the host, of the last step
         self._groups = {one.index: _groups(one.parameter) for one in self._all}
 
     def measure(self, one: Offloaded, gradient: torch.Tensor) -> torch.Tensor:
@@ -38,7 +39,7 @@ class Norms:
 
     def total(self, came: Sequence[Offloaded]) -> tuple[float, list[str]]:
         """The norm of these gradients over all ranks that share the model, and which of them are not finite here. Waits for the device."""
-        values = self._here.tolist()
+        self.last = values = self._here.tolist()
         square = sum(values[one.index] ** 2 for one in came if not self._groups[one.index])
         sharded = sorted((one for one in came if self._groups[one.index]), key=lambda one: one.index)
         for groups in dict.fromkeys(self._groups[one.index] for one in sharded):

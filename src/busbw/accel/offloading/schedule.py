@@ -2,9 +2,9 @@
 
 With clipping an update depends on the norm of all gradients, which is known after backward only. After CERTAIN steps that clipped nothing,
 updates begin during backward as if this one did not either. If it does, they are replaced: the update is undone, which restores weights
-and moments to within fp32 rounding, and made again with scaled gradients. A gradient that is above the limit by itself waits, since one
-that is far above it would leave too few digits to undo. Each of these decisions depends on values that all ranks have, so replicas stay
-the same bits.
+and moments to within fp32 rounding, and made again with scaled gradients. A gradient that is above the limit by itself, or far above the
+last one of its parameter, waits: it would leave too few digits of the moments to restore them. Each of these decisions depends on values
+that all replicas have, so that they stay the same bits.
 """
 
 import math
@@ -22,6 +22,7 @@ from busbw.accel.offloading.worker import Piece, Worker
 from busbw.core.errors import BusbwError, UsageError
 
 CERTAIN = 8  # steps
+SPIKE = 10  # times the last norm of a parameter: squared and times 1 - beta2 = 0.001, this adds no more than a tenth to the second moment
 RuleOf = Callable[[Offloaded, float], Rule]
 
 
@@ -72,7 +73,9 @@ class Schedule:
         self._down.after_current()
         self._norms.send(one, self._down)
         rules = [self._rule_of(one, 1.0)] if self.begins_early else []
-        limit = (self.settings.max_norm or math.inf) if self.begins_early else math.inf
+        limit = math.inf
+        if self.begins_early and self.settings.max_norm is not None:
+            limit = min(self.settings.max_norm, SPIKE * self._norms.last[one.index])
         pieces = [
             Piece((one.unit.order, one.index, part.start), one, part, self._down.copy(one.slot[part], gradient[part]), list(rules), limit)
             for part in one.pieces()
