@@ -52,10 +52,10 @@ class Net(nn.Module):
 
     def forward(self, inputs):
         hidden = self.tokens(inputs)
-        for block in self.blocks:
-            hidden = checkpoint(block, hidden, use_reentrant=False) if self.recompute else block(hidden)
         for one in self.bare:
             hidden = hidden @ one.weight + one.bias
+        for block in self.blocks:
+            hidden = checkpoint(block, hidden, use_reentrant=False) if self.recompute else block(hidden)
         return hidden @ self.tokens.weight.T
 
 
@@ -217,12 +217,24 @@ def test_bytes_are_four_per_parameter_and_step():
     pair.optimizer.close()
 
 
-def test_members_whose_forward_does_not_run_are_needed_with_the_root():
-    pair = Pair()
-    pair.step(0)
-    assert {one.name for one in pair.optimizer.parameters if one.unit.order == 0} == {
-        "tokens.weight", "bare.0.weight", "bare.0.bias", "bare.1.weight", "bare.1.bias",
-    }  # fmt: skip
+@pytest.mark.parametrize("stream_weights", [False, True], ids=["resident", "streamed"])
+def test_a_forward_waits_for_the_new_weights_of_all_its_parameters(monkeypatch, stream_weights):
+    pair = Pair(stream_weights=stream_weights)
+    update = pair.optimizer.worker.adam.update
+
+    def slow(rule, gradient, *more):
+        time.sleep(0.05 if gradient.numel() == WIDTH * WIDTH else 0.002)  # those of `bare` come last
+        update(rule, gradient, *more)
+
+    monkeypatch.setattr(pair.optimizer.worker.adam, "update", slow)
+    for seed in range(2):
+        pair.step(seed)
+    with torch.no_grad():
+        at_once = pair.loss(7)
+        pair.optimizer.ready()
+        assert pair.loss(7) == at_once
+    if not stream_weights:  # members of `bare` do not run
+        assert {one.name.split(".")[0] for one in pair.optimizer.parameters if one.unit.order == 0} == {"tokens", "bare"}
     pair.optimizer.close()
 
 

@@ -63,7 +63,9 @@ class OffloadedAdamW(torch.optim.Optimizer):
 
         Threads of autograd call it.
         """
-        if not one.unit.called:  # it is used outside of its unit: from now on it is needed as early as the root
+        if not one.unit.called:  # its unit does not run, but it is used: from now on it is needed as early as the root
+            one.unit.parameters.remove(one)
+            self._root.parameters.append(one)
             one.unit = self._root
         self._borrowed |= borrowed
         self.schedule.collect(one, gradient)
