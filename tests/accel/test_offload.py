@@ -167,7 +167,7 @@ def test_weights_equal_those_of_adamw(stream_weights, recompute, max_norm, gpu_s
 @pytest.mark.parametrize(("delay", "gpu_share"), [(0.0, 0.0), (0.004, 0.4)], ids=["made", "waiting"])
 def test_updates_that_began_before_the_norm_was_known_are_replaced(monkeypatch, delay, gpu_share):
     monkeypatch.setattr(schedule, "CERTAIN", 2)
-    pair = Pair(max_norm=30.0, gpu_share=gpu_share, quiet="blocks.2.down.bias")
+    pair = Pair(max_norm=50.0, gpu_share=gpu_share, quiet="blocks.2.down.bias")
     update, made = pair.optimizer.worker.adam.update, []
 
     def slow(*given):
@@ -181,7 +181,7 @@ def test_updates_that_began_before_the_norm_was_known_are_replaced(monkeypatch, 
         pair.step(seed, factor=factor)
         norms.append(pair.optimizer.norm)
     pair.optimizer.ready()
-    assert [norm > 30 for norm in norms] == [False, False, False, True, False, False, True, False]
+    assert [norm > 50 for norm in norms] == [False, False, False, True, False, False, True, False]
     assert sum(undone is not None for undone in made) > 0  # early updates of clipped steps
     pair.check()
     pair.optimizer.close()
