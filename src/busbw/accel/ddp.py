@@ -113,6 +113,13 @@ def attach(
     Raises:
         UsageError: a variable is invalid, or `model` is not a DDP model.
     """
+    attached = prepare(model, settings, scaler, timeout)
+    model.register_comm_hook(attached, _hook)
+    return attached
+
+
+def prepare(model: DistributedDataParallel, settings: Settings | None, scaler: Any = None, timeout: timedelta | None = None) -> Attached:
+    """What `attach` makes, without the hook that uses it."""
     if not isinstance(model, DistributedDataParallel):
         raise UsageError(
             f"attach takes a DistributedDataParallel model, not a {type(model).__name__}", "wrap it: DistributedDataParallel(model)"
@@ -125,7 +132,6 @@ def attach(
     settings, strange = agreed(settings)
     mesh = make(settings, timeout, None if timeout else _borrowed(model, settings))
     attached = Attached(model, CommWorker(settings, mesh), scaler)
-    model.register_comm_hook(attached, _hook)
     announce(attached, strange)
     return attached
 

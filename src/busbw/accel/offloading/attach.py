@@ -9,11 +9,13 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
+from busbw.accel.ddp import Attached, prepare
 from busbw.accel.offloading.optimizer import OffloadedAdamW
 from busbw.accel.offloading.placement import choose
 from busbw.accel.offloading.settings import OffloadSettings
 from busbw.accel.offloading.streaming import Streamer
 from busbw.accel.offloading.units import Offloaded, Unit, divide, local_part, owners
+from busbw.accel.settings import Settings
 from busbw.core.errors import UsageError
 
 _UNSUPPORTED = ("amsgrad", "maximize", "differentiable")
@@ -21,7 +23,7 @@ _UNSUPPORTED = ("amsgrad", "maximize", "differentiable")
 
 def offload(
     model: nn.Module, optimizer: torch.optim.AdamW, *, max_norm: float | None, gpu_share: float = 0.0, stream_weights: bool = False,
-    threads: int = 0, skip_nonfinite: bool = False,
+    threads: int = 0, skip_nonfinite: bool = False, exchange: Settings | None = None,
 ) -> OffloadedAdamW:  # fmt: skip
     """Replace an AdamW by one whose fp32 weights and moments live in host memory: 14 bytes per parameter there, instead of 12 on the GPU.
 
@@ -31,7 +33,8 @@ def offload(
     ModuleList or Sequential, a module given to fully_shard, or else the whole model.
 
     `model` is on its device, plain, wrapped in DistributedDataParallel, or sharded by fully_shard without an offload policy, in bf16.
-    `max_norm`, `gpu_share`, `stream_weights`, `threads`, `skip_nonfinite`: see OffloadSettings.
+    `max_norm`, `gpu_share`, `stream_weights`, `threads`, `skip_nonfinite`: see OffloadSettings. `exchange`: how gradients are averaged
+    under DistributedDataParallel, as in `attach`, which must not be called then; None: uncompressed.
 
     Raises:
         UsageError: the optimizer is no plain AdamW of all trained parameters, or a setting is invalid.
@@ -44,6 +47,8 @@ def offload(
         raise UsageError("stream_weights does not work under DistributedDataParallel", "shard the model by fully_shard, or leave it out")
     if stream_weights and any(isinstance(module, FSDPModule) for module in inner.modules()):
         raise UsageError("stream_weights does not work with fully_shard, which frees weights itself", "leave out one of them")
+    if exchange is not None and inner is model:
+        raise UsageError("exchange is for DistributedDataParallel, and the model is not wrapped in it", "leave out exchange")
     units = divide(inner)
     parameters = _parameters(inner, optimizer, units)
     choose(parameters, gpu_share)
@@ -54,7 +59,7 @@ def offload(
     if optimizer.state:
         made.load_state_dict(optimizer.state_dict())
     if isinstance(model, DistributedDataParallel):
-        _under_ddp(model, made)
+        made.at_end([_under_ddp(model, made, exchange or Settings()).close])
     else:
         made.at_end([one.parameter.register_post_accumulate_grad_hook(_collector(made, one)).remove for one in parameters])
     if stream_weights:
@@ -138,21 +143,21 @@ def _waits(made: OffloadedAdamW, units: list[Unit]) -> list[Any]:
     return [unit.module.register_forward_pre_hook(before(unit), prepend=True) for unit in units if unit.parameters or not unit.order]
 
 
-def _under_ddp(model: DistributedDataParallel, made: OffloadedAdamW) -> None:
+def _under_ddp(model: DistributedDataParallel, made: OffloadedAdamW, exchange: Settings) -> Attached:
     """Take gradients when their bucket has been averaged."""
     by_id = {id(one.parameter): one for one in made.parameters}
-    group = model.process_group
+    attached = prepare(model, exchange)
 
     def hook(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        flat = bucket.buffer().div_(group.size())
-        future = dist.all_reduce(flat, group=group, async_op=True).get_future()
+        parameters = bucket.parameters()
 
-        def averaged(done: torch.futures.Future[Any]) -> torch.Tensor:
-            for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
-                made.collect(by_id[id(parameter)], gradient.view(-1), borrowed=True)
-            result: torch.Tensor = done.value()[0]
-            return result
+        def averaged(done: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
+            flat = done.value()
+            for parameter, gradient in zip(parameters, flat.split([one.numel() for one in parameters]), strict=True):
+                made.collect(by_id[id(parameter)], gradient, borrowed=True)
+            return flat
 
-        return future.then(averaged)
+        return attached.exchange(bucket).then(averaged)
 
     model.register_comm_hook(None, hook)
+    return attached
