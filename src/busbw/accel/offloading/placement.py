@@ -10,7 +10,7 @@ from busbw.accel.offloading import host_memory
 from busbw.accel.offloading.host_memory import Slab, padded
 from busbw.accel.offloading.lanes import Copied, Lane
 from busbw.accel.offloading.units import Offloaded
-from busbw.core.offloading import HOST_BYTES, STATE_BYTES
+from busbw.core.offloading import HOST_BYTES, STAGING_BUFFERS, STATE_BYTES
 
 
 def choose(parameters: Sequence[Offloaded], gpu_share: float) -> None:
@@ -26,18 +26,16 @@ def choose(parameters: Sequence[Offloaded], gpu_share: float) -> None:
 class Staging:
     """Pinned host memory through which new weights go to the device, a piece at a time."""
 
-    BUFFERS = 3  # one is filled while others are copied
-
     def __init__(self, parameters: Sequence[Offloaded], lane: Lane) -> None:
         self._lane, self._turn = lane, 0
         largest = max((part.stop - part.start for one in parameters if not one.on_device for part in one.pieces()), default=0)
-        self._slab = Slab(self.BUFFERS * padded(2 * largest), pinned=lane.device.type == "cuda")
-        self._buffers = [self._slab.take(largest, torch.bfloat16) for _ in range(self.BUFFERS)]
-        self._copies: list[Copied | None] = [None] * self.BUFFERS
+        self._slab = Slab(STAGING_BUFFERS * padded(2 * largest), pinned=lane.device.type == "cuda")
+        self._buffers = [self._slab.take(largest, torch.bfloat16) for _ in range(STAGING_BUFFERS)]
+        self._copies: list[Copied | None] = [None] * STAGING_BUFFERS
 
     def take(self, count: int) -> torch.Tensor:
         """The next buffer, once its last copy has ended."""
-        self._turn = (self._turn + 1) % self.BUFFERS
+        self._turn = (self._turn + 1) % STAGING_BUFFERS
         last = self._copies[self._turn]
         if last is not None:
             last.wait()

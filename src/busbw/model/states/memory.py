@@ -5,7 +5,7 @@ queries, keys and values 6, output of attention 2, and for the second half input
 backward needs 10 more: the gradient of its output, and that of the activations of the feed-forward part.
 """
 
-from busbw.core.offloading import HOST_BYTES, PIECE, STATE_BYTES
+from busbw.core.offloading import HOST_BYTES, PIECE, STAGING_BUFFERS, STATE_BYTES
 from busbw.core.states_plan import Memory, Training
 
 LAYER_BYTES, INPUT_BYTES, BACKWARD_BYTES = 32, 2, 10
@@ -28,7 +28,8 @@ def offloaded(training: Training, kept: int, in_flight: int) -> Memory:
     count = training.parameters
     waiting = BF16 * kept if training.max_norm is not None else 0
     update = FP32 * min(PIECE, kept)
-    return _begins(training, BF16 * count, STATE_BYTES * kept, in_flight + waiting + update, HOST_BYTES * (count - kept))
+    staging = STAGING_BUFFERS * BF16 * min(PIECE, _largest(training)) if kept < count else 0
+    return _begins(training, BF16 * count, STATE_BYTES * kept, in_flight + waiting + update, HOST_BYTES * (count - kept) + staging)
 
 
 def streamed(training: Training, kept: int, kept_of_root: int, in_flight: int) -> Memory:
@@ -69,6 +70,12 @@ def _layer(training: Training) -> int:
     """What the backward of a layer needs besides what was kept, with the gradients of its largest matrix."""
     again = LAYER_BYTES - INPUT_BYTES if training.recompute else 0
     return (BACKWARD_BYTES + again) * training.tokens * training.shape.width + 4 * BF16 * training.shape.width**2
+
+
+def _largest(training: Training) -> int:
+    """Elements of the largest parameter."""
+    shape = training.shape
+    return max(shape.vocabulary * shape.width, 4 * shape.width**2)
 
 
 def _table(training: Training) -> int:

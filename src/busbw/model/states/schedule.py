@@ -7,6 +7,7 @@ that forward needs first before others, and its weights go up. A layer's forward
 import heapq
 from dataclasses import dataclass, field
 
+from busbw.core.offloading import UPDATE_BYTES
 from busbw.core.states_plan import Machine, Training
 from busbw.model.states.parts import ROOT, Part, on_gpu, parts, pieces
 
@@ -55,6 +56,8 @@ class Schedule:
         for part, stays in zip(self._parts, self._on_gpu, strict=True):
             self._units.setdefault(part.unit, []).append((part, stays))
         self._in_flight = 0
+        copied = SLOT * (3 if stream_weights else 2)  # gradients down, and weights up: streamed ones in forward and in backward
+        self._adam_rate = machine.host_adam * UPDATE_BYTES / (UPDATE_BYTES + copied)  # copies take their share of the memory's rate
 
     def timeline(self) -> Timeline:
         """The last of STEPS steps."""
@@ -129,7 +132,7 @@ class Schedule:
                 heapq.heappush(here, (made[coming].unit, coming))
                 coming += 1
             unit, number = heapq.heappop(here)
-            at += made[number].count / machine.host_adam
+            at += made[number].count / self._adam_rate
             state.updated[unit] = at
             if not self._stream:
                 state.up = max(state.up, at) + SLOT * made[number].count / machine.up
@@ -139,8 +142,8 @@ class Schedule:
             state.ready[ROOT] = state.updated.get(ROOT, 0.0)
 
     def _came(self, piece: _Piece, state: _State) -> float:
-        """When a piece may be updated: with clipping after the last gradient."""
-        return max(piece.came_s, state.gpu) if self._training.max_norm is not None else piece.came_s
+        """When a piece may be updated: at once, but with clipping and streamed weights after the last gradient."""
+        return max(piece.came_s, state.gpu) if self._training.max_norm is not None and self._stream else piece.came_s
 
 
 def _most_waiting(made: list[_Piece]) -> int:
