@@ -228,18 +228,21 @@ def growth(dim: int, most: int, chunk: int) -> dict[str, float]:
     return {"rows": len(table), "seconds": round(seconds, 3), "bytes of rows": used, "peak over it": round(peak / used, 3)}
 
 
-def evicting(dim: int, kind: str, capacity: int, count: int) -> dict[str, float]:
-    """A full table with ids that wander: milliseconds per step, and evictions."""
-    table = Table(dim, TableSettings(capacity=capacity, initial=capacity, eviction=kind), DEVICE)
-    gradient, generator = torch.randn(count, dim, device=DEVICE), torch.Generator().manual_seed(3)
-    clock, turns = Clock(), 20
-    batches = [(power_law(count, capacity, generator) + turn * capacity // 10).to(DEVICE) for turn in range(2 * turns)]
-    for turn, ids in enumerate(batches):
-        if turn >= turns:
-            clock.mark()
+def evicting(dim: int, kind: str, features: int, count: int, most: int) -> dict:
+    """A full table with ids that wander, by a tenth of the range in each batch: the times of a step, and evictions per step."""
+    table = filled(TableSettings(capacity=features * most, initial=features * most, eviction=kind), dim, features, most)
+    gradient, generator = torch.randn(features * count, dim, device=DEVICE), torch.Generator().manual_seed(3)
+    batches = [batch_of(features, count, most, generator) + turn * most // 10 for turn in range(1, 31)]
+    for ids in batches[:10]:
         table.apply(table.lookup(ids)[1], gradient)
+    before, clock = table.counters, Clock()
     clock.mark()
-    return {"step": spread(clock.times()), "stored": len(table), "evicted": table.counters.evicted}
+    for ids in batches[10:]:
+        table.apply(table.lookup(ids)[1], gradient)
+        clock.mark()
+    times, after = clock.times(), table.counters
+    changes = {name: (getattr(after, name) - getattr(before, name)) / len(times) for name in ("inserted", "evicted", "refused")}
+    return {"step": spread(times), "mean": round(statistics.mean(times), 4), "per step": changes}
 
 
 def tuned(table: Table, batches: list[torch.Tensor], gradient: torch.Tensor) -> Iterator[dict]:
@@ -302,7 +305,7 @@ def main() -> None:
     keep("step, plain torch on a dense weight, ms", reference(dim, features, most, batches, gradient))
     keep("growth", growth(dim, most * (4 if GPU else 1), 1 << 20))
     for kind in ("lru", "lfu"):
-        keep(f"step with eviction, {kind}", evicting(dim, kind, most, count))
+        keep(f"step with eviction, {kind}", evicting(dim, kind, features, count, most))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import torch
 from busbw.accel.embedding import counters as counted
 from busbw.accel.embedding.parts import Parts
 
+FREE = -1  # the score of a row that was evicted
 SHARE = 16  # an eviction frees at least this fraction of the capacity, since it scans the whole index
 
 
@@ -21,6 +22,7 @@ def evict(parts: Parts, needed: int, epoch: int) -> None:
     rows = index.rows[slots].long()
     chosen = _lowest(store.score[rows], index.ids[slots], count)
     index.rows[slots[chosen]] = -1
+    store.score[rows[chosen]] = FREE
     store.free.index_copy_(0, store.available + torch.arange(count, device=rows.device), rows[chosen].int())
     store.available += count
     parts.counters[counted.EVICTED] += count
@@ -28,7 +30,7 @@ def evict(parts: Parts, needed: int, epoch: int) -> None:
 
 def _lowest(score: torch.Tensor, ids: torch.Tensor, count: int) -> torch.Tensor:
     """Positions of the `count` lowest scores, with ties by id. Sorts only the ties."""
-    most = score.kthvalue(count).values
+    most = score.topk(count, largest=False, sorted=False).values.max()  # kthvalue runs on a single multiprocessor
     sure = (score < most).nonzero().flatten()
     ties = (score == most).nonzero().flatten()
     return torch.cat([sure, ties[ids[ties].argsort()[: count - len(sure)]]])
