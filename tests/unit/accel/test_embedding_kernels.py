@@ -2,6 +2,8 @@
 
 import math
 import os
+import resource
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,9 +19,11 @@ if DEVICE.type == "cpu":
 from busbw.accel.embedding import index, kernels, plain, store  # noqa: E402
 from busbw.accel.embedding import table as tables  # noqa: E402
 from busbw.accel.embedding.initial import initial  # noqa: E402
-from busbw.accel.embedding.kernels import find, hashing, place, steps, update, values  # noqa: E402, F401 - Triton decides here where they run
+from busbw.accel.embedding.kernels import find, hashing, place, promote, steps, update, values  # noqa: E402, F401 - Triton decides here where they run
+from busbw.accel.embedding.optimizers import layout  # noqa: E402
 from busbw.accel.embedding.settings import INITS, OPTIMIZERS  # noqa: E402
 from busbw.accel.embedding.table import Table, TableSettings  # noqa: E402
+from busbw.core.errors import BusbwError, NoMeasurement  # noqa: E402
 
 os.environ.pop("TRITON_INTERPRET", None)
 pytestmark = pytest.mark.torch
@@ -34,17 +38,26 @@ def where(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "SEGMENT", 4)
     monkeypatch.setattr(index, "LEAST_SLOTS", 16)
     monkeypatch.setattr(place, "CUT", 4)  # so that groups have several parts
-    for module in (find, place):
+    for module in (find, place, promote):
         monkeypatch.setattr(module, "BLOCK", 32)
+    for name in ("READ", "UPDATE", "SWAP"):  # larger tiles: the interpreter's time is by program
+        monkeypatch.setattr(steps, name, (32, 4))
+
+
+def made(monkeypatch: pytest.MonkeyPatch, means: object, dim: int = DIM, **given: object) -> Table:
+    """A table with kernels (steps) or without (plain)."""
+    monkeypatch.setattr(tables, "_steps_for", lambda _: means)
+    return Table(dim, TableSettings(**{"initial": 4, "lr": 0.1, **given}), DEVICE)
+
+
+def in_host_memory(near: int, far: int, dim: int = DIM, **given: object) -> dict[str, object]:
+    """Settings of a table with so many rows on the GPU and in host memory."""
+    record = layout(TableSettings(optimizer=str(given.get("optimizer", "adam"))), dim).nbytes
+    return {"gpu_bytes": near * record, "host_bytes": far * record, **given}
 
 
 def both(monkeypatch: pytest.MonkeyPatch, dim: int = DIM, **given: object) -> tuple[Table, Table]:
-    """A table with kernels, and one without."""
-    made = []
-    for means in (steps, plain):
-        monkeypatch.setattr(tables, "_steps_for", lambda _, means=means: means)
-        made.append(Table(dim, TableSettings(**{"initial": 4, "lr": 0.1, **given}), DEVICE))
-    return made[0], made[1]
+    return made(monkeypatch, steps, dim, **given), made(monkeypatch, plain, dim, **given)
 
 
 def batches(count: int, seed: int = 0, most: int = 30) -> list[torch.Tensor]:
@@ -53,7 +66,7 @@ def batches(count: int, seed: int = 0, most: int = 30) -> list[torch.Tensor]:
     made = []
     for turn in range(count):
         ids = torch.cat(
-            [torch.randint(-most, most, (60,), generator=random) + 5 * turn, torch.full((20,), 7), torch.tensor([LEAST, MOST, LEAST])]
+            [torch.randint(-most, most, (36,), generator=random) + 5 * turn, torch.full((12,), 7), torch.tensor([LEAST, MOST, LEAST])]
         )
         made.append(ids[torch.randperm(len(ids), generator=random)].to(DEVICE))
     return made
@@ -69,7 +82,7 @@ def chunk_of(table: Table) -> dict[str, torch.Tensor]:
 
 def alike(one: Table, other: Table) -> bool:
     mine, wanted = chunk_of(one), chunk_of(other)
-    assert one.counters == other.counters
+    assert replace(one.counters, promoted=0, demoted=0, in_place=0) == other.counters
     assert mine.keys() == wanted.keys()
     return all(torch.allclose(mine[name].double(), wanted[name].double(), rtol=1e-4, atol=1e-5) for name in wanted)
 
@@ -77,16 +90,16 @@ def alike(one: Table, other: Table) -> bool:
 @pytest.mark.parametrize(
     ("optimizer", "given"),
     [
-        ("sgd", {"capacity": 60, "eviction": "lru", "init": "normal", "weight_decay": 0.1}),
+        ("sgd", {"capacity": 32, "eviction": "lru", "init": "normal", "weight_decay": 0.1}),
         ("adam", {"admission": 2}),
-        ("rowwise_adam", {"capacity": 60, "eviction": "lfu"}),
+        ("rowwise_adam", {"capacity": 32, "eviction": "lfu"}),
         ("rowwise_adagrad", {"deterministic": True, "init": "zeros"}),
     ],
 )
 def test_any_table_has_the_rows_and_counts_of_plain_torch(monkeypatch, optimizer, given):
     monkeypatch.setattr(index, "LEAST_SLOTS", 1024 if "admission" in given else 16)  # else lookups so far may be forgotten
     mine, plainly = both(monkeypatch, optimizer=optimizer, **given)
-    for turn, ids in enumerate(batches(3)):
+    for turn, ids in enumerate(batches(2)):
         for table in (mine, plainly):
             table.apply(table.lookup(ids)[1], gradients(ids, turn))
     assert alike(mine, plainly)
@@ -157,3 +170,89 @@ def test_every_optimizer_has_a_kernel_and_every_initial_value():
     assert [getattr(update, name.upper()).value for name in OPTIMIZERS] == list(range(len(OPTIMIZERS)))
     assert [getattr(hashing, name.upper()).value for name in INITS[:2]] == [0, 1]
     assert not kernels.usable(torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("places", "given"),
+    [
+        (12, {}),
+        (12, {"optimizer": "sgd", "capacity": 40, "eviction": "lru"}),
+        (8, {"optimizer": "rowwise_adam", "capacity": 32, "eviction": "lfu", "deterministic": True}),
+    ],
+)
+def test_rows_in_host_memory_are_as_if_all_were_on_the_gpu(monkeypatch, places, given):
+    mine = made(monkeypatch, steps, **in_host_memory(places, 60 - places, **given))
+    plainly = made(monkeypatch, plain, **given)
+    for turn, ids in enumerate((*batches(2), batches(1)[0])):
+        for table in (mine, plainly):
+            table.apply(table.lookup(ids)[1], gradients(ids, turn))
+    assert alike(mine, plainly)
+    found = mine.counters
+    assert found.in_place > 0 and (found.evicted > 0 or not given)
+    assert 0 < found.promoted <= found.demoted or given.get("eviction") == "lfu"
+    loaded = made(monkeypatch, steps, **in_host_memory(places, 60 - places, **given))
+    loaded.load(chunk_of(mine))
+    other = batches(1, seed=9, most=100)[0]
+    for table in (loaded, plainly):
+        table.step = 3
+        table.update(other, gradients(other, 9))
+    assert torch.allclose(loaded.rows(other, train=False), plainly.rows(other, train=False), rtol=1e-4, atol=1e-5)
+
+
+def on_the_gpu(table: Table) -> set[int]:
+    """The ids there."""
+    entries, tier = table._parts.index, table._parts.tier
+    slots = entries.stored()
+    return set(entries.ids[slots][torch.isin(entries.rows[slots], tier.owner)].tolist())
+
+
+def test_rows_that_were_not_used_for_the_longest_time_make_room(monkeypatch):
+    table = made(monkeypatch, steps, **in_host_memory(8, 24))
+    ids = torch.arange(12, device=DEVICE)
+    for first in (0, 4, 8, 0, 8):
+        table.rows(ids[first : first + 4])
+    before = table.counters
+    assert on_the_gpu(table) == {*range(4), *range(8, 12)} and before.in_place == 0
+    for _ in range(4):  # places of the last list that were used since do not make room before the next list
+        table.rows(ids[4:8])
+    assert on_the_gpu(table) == set(range(4, 12)) and table.counters.promoted == before.promoted + 4
+
+
+def test_rows_that_are_looked_up_less_often_stay_in_host_memory(monkeypatch):
+    table = made(monkeypatch, steps, **in_host_memory(4, 24, eviction="lfu"))
+    often, seldom = torch.arange(4, device=DEVICE), torch.arange(4, 8, device=DEVICE)
+    for _ in range(3):
+        table.rows(often)
+    for _ in range(3):
+        table.rows(seldom)
+    assert on_the_gpu(table) == set(range(4)) and table.counters.in_place == 12
+    for _ in range(6):
+        table.rows(seldom)
+    assert on_the_gpu(table) == set(range(4, 8))
+
+
+@pytest.mark.parametrize(
+    ("given", "seen"),
+    [
+        ({"gpu_bytes": 9}, "gpu_bytes is 9, and a row with its states has 96 B"),
+        (in_host_memory(4, 4, capacity=9), "a capacity of 9 rows needs 864 B"),
+        ({"dim": 1 << 14, "gpu_bytes": 196608, "host_bytes": 196608 << 29}, r"536870912 rows of a table in host memory need \d+.* usable"),
+    ],
+)
+def test_memory_that_is_too_small_is_named_before_anything_is_allocated(monkeypatch, given, seen):
+    with pytest.raises(BusbwError, match=seen):
+        made(monkeypatch, steps, **given)
+
+
+def test_growth_that_finds_no_host_memory_changes_nothing(monkeypatch):
+    table = made(monkeypatch, steps, **in_host_memory(4, 1 << 24))
+    kept = table.rows(torch.arange(4, device=DEVICE))
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 28), limits[1]))
+    try:
+        with pytest.raises(NoMeasurement, match="cannot be mapped"):
+            table._parts.store.grow(1 << 24)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert torch.equal(table.rows(torch.arange(4, device=DEVICE)), kept) and table._parts.store.rows == 4

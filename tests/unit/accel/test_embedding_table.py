@@ -103,7 +103,7 @@ class Reference:
     optimizer=st.sampled_from(OPTIMIZERS), admission=st.integers(1, 3), capacity=st.sampled_from([None, 5, 9]),
     eviction=st.sampled_from(["none", "lru", "lfu"]), steps=st.lists(st.lists(IDS, max_size=12), max_size=6),
 )  # fmt: skip
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_any_sequence_gives_the_rows_of_the_dictionary(optimizer, admission, capacity, eviction, steps):
     eviction = eviction if capacity else "none"
     with pytest.MonkeyPatch.context() as patch:
@@ -280,8 +280,13 @@ def test_bad_input_is_named():
 @pytest.mark.parametrize(
     "given",
     [{"optimizer": "lamb"}, {"capacity": 0}, {"initial": 0}, {"admission": 0}, {"lr": math.nan}, {"eps": -1.0}, {"betas": (0.9, 1.0)},
-     {"eviction": "lru"}, {"init": "ones"}, {"capacity": 1 << 40}],
+     {"eviction": "lru"}, {"init": "ones"}, {"capacity": 1 << 40}, {"gpu_bytes": 0}, {"host_bytes": 1}],
 )  # fmt: skip
 def test_settings_without_sense_are_refused(given):
     with pytest.raises(UsageError, match=next(iter(given))):
         TableSettings(**given)
+
+
+def test_rows_in_host_memory_need_a_gpu():
+    with pytest.raises(UsageError, match="gpu_bytes is 960, and there are no kernels for cpu"):
+        table_of(gpu_bytes=960)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 
 # Positions on the device.
-ENTRIES, INSERTED, EVICTED, REFUSED, NOT_ADMITTED, ABSENT, SKIPPED, NOT_FINITE = range(8)
-LENGTH = 8
+ENTRIES, INSERTED, EVICTED, REFUSED, NOT_ADMITTED, ABSENT, SKIPPED, NOT_FINITE, PROMOTED, DEMOTED, IN_PLACE, TAKEN = range(12)
+LENGTH = 12  # TAKEN: places of the GPU taken from the lists of tier.py; not for users
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,10 @@ class Counters:
         absent: lookups without training of ids without a row.
         skipped: gradients of ids without a row, in `update`.
         not_finite: rows that an update left as they were, because their gradient was NaN or infinite.
+        promoted: rows that a lookup brought from host memory to the GPU, `Layout.nbytes` each.
+        demoted: rows that went from the GPU to host memory for them, or for new rows, `Layout.nbytes` each.
+        in_place: rows that a lookup left in host memory, because its batch fills the GPU, or ("lfu") all rows there were looked up more
+            often. Kernels read and write them there.
     """
 
     stored: int
@@ -34,6 +38,9 @@ class Counters:
     absent: int
     skipped: int
     not_finite: int
+    promoted: int
+    demoted: int
+    in_place: int
     lost: int = 0
 
 

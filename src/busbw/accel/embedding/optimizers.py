@@ -39,6 +39,11 @@ class Layout:
         """Elements of a record."""
         return self.tail + (8 if self.rowwise else 0)  # 32 bytes: the unit in which GPUs access memory
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a record."""
+        return 4 * self.width
+
     def split(self, records: torch.Tensor) -> dict[str, torch.Tensor]:
         """Views of the states in records, by name: [n, dim], or [n] where row-wise."""
         views = {name: records[:, at * self.pitch :][:, : self.dim] for at, name in enumerate(self.states, 1)}

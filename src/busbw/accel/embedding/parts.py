@@ -9,19 +9,21 @@ from busbw.accel.embedding.index import Index
 from busbw.accel.embedding.optimizers import Layout, Step
 from busbw.accel.embedding.settings import TableSettings
 from busbw.accel.embedding.store import Store
+from busbw.accel.embedding.tier import Tier
 
 MOST_SIGHTINGS = 1 << 30
 
 
 @dataclass(slots=True)
 class Parts:
-    """The memory of a table, and its settings. `counters`: see counters.py."""
+    """The memory of a table, and its settings. `counters`: see counters.py; `tier`: None without rows in host memory."""
 
     settings: TableSettings
     form: Layout
     index: Index
     store: Store
     counters: torch.Tensor
+    tier: Tier | None = None
 
 
 class Steps(Protocol):

@@ -15,8 +15,12 @@ class TableSettings:
     """The settings of a table.
 
     Attributes:
-        capacity: the most rows; None: until memory is full.
+        capacity: the most rows; None: until memory is full, or as many as gpu_bytes and host_bytes hold.
         initial: rows that are allocated at first.
+        gpu_bytes: GPU memory for rows with their states, allocated at once; None: no limit, and no rows in host memory. Further rows are in
+            pinned host memory. A lookup brings its rows to the GPU, and those with the lowest scores make room ("none": those not looked
+            up for the longest time). Only for tables on GPUs that Triton compiles for. The index stays on the GPU: 44 to 76 bytes per row.
+        host_bytes: host memory for rows, of each rank. It is allocated and pinned as the table grows; `initial` rows at once.
         init: initial values: "uniform" in [-init_scale, init_scale), "normal" with this standard deviation, or "zeros".
         seed: initial values depend on the seed, the id and the column alone.
         optimizer: "sgd", "adam", "rowwise_adam" or "rowwise_adagrad" (one second moment per row).
@@ -31,6 +35,8 @@ class TableSettings:
 
     capacity: int | None = None
     initial: int = 1 << 12
+    gpu_bytes: int | None = None
+    host_bytes: int = 0
     init: str = "uniform"
     init_scale: float = 0.05
     seed: int = 0
@@ -56,5 +62,13 @@ class TableSettings:
                 raise UsageError(f"{name} is {getattr(self, name)}", f"{name} is a finite number of at least 0")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise UsageError(f"betas are {self.betas}", "each beta is at least 0 and below 1")
-        if self.eviction != "none" and self.capacity is None:
+        self._check_memory()
+        if self.eviction != "none" and self.capacity is None and self.gpu_bytes is None:
             raise UsageError(f"eviction '{self.eviction}' without a capacity", "give capacity, the rows from which on others are evicted")
+
+    def _check_memory(self) -> None:
+        for name, value, least in (("gpu_bytes", self.gpu_bytes, 1), ("host_bytes", self.host_bytes, 0)):
+            if value is not None and value < least:
+                raise UsageError(f"{name} is {value}", f"{name} is at least {least}")
+        if self.host_bytes and self.gpu_bytes is None:
+            raise UsageError(f"host_bytes is {self.host_bytes} without gpu_bytes", "give gpu_bytes, beyond which rows are in host memory")

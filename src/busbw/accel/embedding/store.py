@@ -1,11 +1,15 @@
 """The records of a table, in blocks that never move: growth allocates one more block and copies no record.
 
 A row's number gives its segment, and a segment its place in memory. Kernels find it as an offset from the first block, in units of 16
-bytes, since blocks are allocations of their own.
+bytes, since blocks are allocations of their own. If rows may be in host memory, each row is a segment, so that two rows can swap places.
 """
+
+import weakref
 
 import torch
 
+from busbw.accel.offloading import host_memory
+from busbw.accel.offloading.host_memory import Slab
 from busbw.core.errors import NoMeasurement
 
 SEGMENT = 4096  # rows of a segment, a power of two
@@ -16,21 +20,30 @@ UNIT = 4  # elements of 16 bytes
 class Store:
     """Blocks of records [rows, width] in fp32, the rows that are free (a stack), and a score per row."""
 
-    def __init__(self, width: int, device: torch.device) -> None:
-        self.width, self.device = width, device
-        self.segment = SEGMENT
+    def __init__(self, width: int, device: torch.device, near: int | None = None) -> None:
+        """`near`: so many rows are on the device and further ones in host memory, pinned for a GPU; None: all on the device."""
+        self.width, self.device, self.near = width, device, near
+        self.segment = SEGMENT if near is None else 1
         self.blocks: list[torch.Tensor] = []
         self.rows: int = 0
         self._first: list[int] = []  # row of each block
+        self._slabs: list[Slab] = []
         self.offsets = torch.empty(0, dtype=torch.int64, device=device)
         self.free = torch.empty(0, dtype=torch.int32, device=device)
         self.score = torch.empty(0, dtype=torch.int32, device=device)
         self.available = torch.zeros((), dtype=torch.int64, device=device)  # length of the stack
+        if near is not None:
+            weakref.finalize(self, _unpin, self._slabs, device)
 
     @property
     def base(self) -> torch.Tensor:
         """The first block, from which offsets are counted."""
         return self.blocks[0]
+
+    @property
+    def units(self) -> int:
+        """Units of a record."""
+        return self.width // UNIT
 
     @property
     def nbytes(self) -> int:
@@ -39,39 +52,58 @@ class Store:
 
     def step_for(self, needed: int, capacity: int | None) -> int:
         """Rows to add, so that at least `needed` more exist, as far as the capacity allows."""
-        whole = -(-max(needed, self.rows // GROWTH, 1) // self.segment) * self.segment
+        least = self.near or 1 if self.rows == 0 else self.rows // GROWTH
+        whole = -(-max(needed, least, 1) // SEGMENT) * SEGMENT
         return whole if capacity is None else min(whole, capacity - self.rows)
 
     def grow(self, rows: int) -> None:
-        """Add rows, all free.
+        """Add rows, all free. The first growth of a store with rows in host memory adds at least those on the device.
 
         Raises:
             NoMeasurement: not enough memory. Nothing has changed then.
         """
         before, after = self.rows, self.rows + rows
+        slabs: list[Slab] = []
         try:
-            block = torch.empty(rows, self.width, dtype=torch.float32, device=self.device)
+            blocks = self._blocks_of(rows, slabs)
             # Rows are taken from the end of the stack: the lowest first.
-            new = torch.arange(after - 1, before - 1, -1, dtype=torch.int32, device=self.device)
-            free = torch.cat([self.free, torch.empty_like(new)])
-            score = torch.cat([self.score, torch.zeros_like(new)])
+            free = torch.cat([torch.arange(after - 1, before - 1, -1, dtype=torch.int32, device=self.device), self.free])
+            score = torch.cat([self.score, torch.zeros(rows, dtype=torch.int32, device=self.device)])
+            base = (self.blocks + blocks)[0].data_ptr()
+            offsets = torch.cat([self.offsets, *(self._offsets_of(block, base) for block in blocks)])
         except (torch.OutOfMemoryError, RuntimeError) as error:
+            _unpin(slabs, self.device)
             raise self._no_room(rows, error) from error
-        free.index_copy_(0, self.available + torch.arange(rows, device=self.device), new)
+        for block in blocks:
+            self._first.append(before)
+            before += len(block)
+        self.blocks += blocks
+        self._slabs += slabs
+        self.offsets, self.free, self.score, self.rows = offsets, free, score, after
         self.available += rows
-        self.blocks.append(block)
-        self._first.append(before)
-        base = self.base.data_ptr()
-        starts = range(0, rows, self.segment)
-        units = [(block.data_ptr() + 4 * self.width * first - base) // (4 * UNIT) for first in starts]
-        self.offsets = torch.cat([self.offsets, torch.tensor(units, dtype=torch.int64).to(self.device)])
-        self.free, self.score, self.rows = free, score, after
+
+    def _blocks_of(self, rows: int, slabs: list[Slab]) -> list[torch.Tensor]:
+        """New blocks, and the slabs that they are in."""
+        near = rows if self.near is None else max(0, min(rows, self.near - self.rows))
+        blocks = [torch.empty(near, self.width, dtype=torch.float32, device=self.device)] if near else []
+        if far := rows - near:
+            size = 4 * self.width * far
+            host_memory.require(
+                size, f"{far} more rows of a table", "lower host_bytes, or give the table an eviction; free -g shows what is free"
+            )
+            slabs.append(Slab(size, pinned=self.device.type == "cuda"))
+            blocks.append(slabs[0].take(self.width * far, torch.float32).view(far, self.width))
+        return blocks
+
+    def _offsets_of(self, block: torch.Tensor, base: int) -> torch.Tensor:
+        first = (block.data_ptr() - base) // (4 * UNIT)
+        return first + self.units * torch.arange(0, len(block), self.segment, device=self.device)
 
     def _no_room(self, rows: int, error: Exception) -> NoMeasurement:
         wanted, have = 4 * self.width * rows, self.nbytes
         return NoMeasurement(
             f"no memory for {rows} more rows ({wanted} B) of a table with {self.rows} ({have} B) on {self.device}: {error}",
-            "give the table a capacity and an eviction, or more ranks",
+            "give the table a capacity and an eviction, gpu_bytes and host_bytes, or more ranks",
         )
 
     def read(self, rows: torch.Tensor) -> torch.Tensor:
@@ -95,3 +127,11 @@ class Store:
             inside = (number == one).nonzero().flatten()
             parts.append((self.blocks[one], inside, rows[inside].long() - self._first[one]))
         return parts
+
+
+def _unpin(slabs: list[Slab], device: torch.device) -> None:
+    """Close slabs once no kernel uses them."""
+    if slabs and device.type == "cuda":
+        torch.cuda.synchronize(device)
+    for slab in slabs:
+        slab.close()

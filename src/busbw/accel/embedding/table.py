@@ -6,20 +6,21 @@ for all ids of a batch, which the host knows from counters that it reads back so
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from busbw.accel.embedding import eviction, kernels, plain
 from busbw.accel.embedding import index as indexes
-from busbw.accel.embedding.counters import ENTRIES, INSERTED, LENGTH, NOT_FINITE, Counters, Readback
+from busbw.accel.embedding.counters import ENTRIES, INSERTED, LENGTH, NOT_FINITE, TAKEN, Counters, Readback
 from busbw.accel.embedding.index import Index
 from busbw.accel.embedding.optimizers import Layout, Step, layout
 from busbw.accel.embedding.parts import Parts, Steps
 from busbw.accel.embedding.rebuild import rebuilt
 from busbw.accel.embedding.settings import TableSettings
 from busbw.accel.embedding.store import Store
+from busbw.accel.embedding.tier import Tier, places_of
 from busbw.core.errors import NoMeasurement, UsageError
 
 __all__ = ["Handle", "Table", "TableSettings"]
@@ -41,7 +42,8 @@ class Table:
     """Rows of `dim` values in fp32, with the states of their optimizer.
 
     Attributes:
-        step: updates so far, which the optimizer's bias correction needs. A checkpoint must hold it beside `export`.
+        step: updates so far, which the optimizer's bias correction needs. `export` does not have it: save it too, and set it after `load`.
+        settings: those given, with the capacity that gpu_bytes and host_bytes allow.
     """
 
     def __init__(self, dim: int, settings: TableSettings, device: torch.device) -> None:
@@ -50,15 +52,18 @@ class Table:
         device = torch.device(device)
         if device.type == "cuda" and device.index is None:
             device = torch.device("cuda", torch.cuda.current_device())
+        self._steps: Steps = _steps_for(device)
+        form = layout(settings, dim)
+        near, most = places_of(settings, form.nbytes, device, self._steps is not plain)
+        settings = replace(settings, capacity=most)
         self.dim, self.settings, self.device = dim, settings, device
         self.step = 0
-        self._steps: Steps = _steps_for(self.device)
-        form = layout(settings, dim)
-        capacity = indexes.MOST_SLOTS if settings.capacity is None else settings.capacity
-        store = Store(form.width, self.device)
-        first = Index(indexes.slots_for(min(settings.initial, capacity), 0), self.device)
-        self._parts = Parts(settings, form, first, store, torch.zeros(LENGTH, dtype=torch.int64, device=self.device))
-        store.grow(store.step_for(settings.initial, settings.capacity))
+        store = Store(form.width, device, near)
+        first = Index(indexes.slots_for(settings.initial if most is None else min(settings.initial, most), 0), device)
+        self._parts = Parts(settings, form, first, store, torch.zeros(LENGTH, dtype=torch.int64, device=device))
+        store.grow(store.step_for(settings.initial, most))
+        if near is not None:
+            self._parts.tier = Tier(near, device)
         self._epoch, self._lookups, self._evictions, self._forgotten, self._reported = 1, 0, 0, 0, 0
         self._read = Readback(self.device)
         self._wait()
@@ -79,6 +84,8 @@ class Table:
         """
         self._check_ids(ids)
         batch = self._placed(ids, self.settings.admission, strict=self.settings.strict)
+        if len(ids):
+            self._promote(batch, len(ids))
         values = self._steps.values(self._parts, batch) if len(ids) else self._nothing()
         self._read.note(len(ids), self._parts.counters, self._parts.store.available)
         return values, Handle(ids, batch, self._evictions)
@@ -115,7 +122,7 @@ class Table:
     @property
     def counters(self) -> Counters:
         """The counts so far. Waits for the device."""
-        return Counters(len(self), self._forgotten, *self._parts.counters.tolist()[INSERTED:])
+        return Counters(len(self), self._forgotten, *self._parts.counters.tolist()[INSERTED:TAKEN])
 
     @property
     def layout(self) -> Layout:
@@ -203,6 +210,17 @@ class Table:
         self._room_for_rows(batch, admission, epoch, len(ids), strict=strict)
         self._steps.place(self._parts, batch, admission=admission, stamp=self._lookups)
         return batch
+
+    def _promote(self, batch: Any, ids: int) -> None:
+        """Bring the rows of a batch to the GPU, if some may be in host memory."""
+        tier, store = self._parts.tier, self._parts.store
+        if tier is None or store.rows == tier.places:
+            return
+        from busbw.accel.embedding.kernels import steps
+
+        self._read.poll()
+        tier.list_victims(self._parts, self._lookups, ids, self._read.numbers[TAKEN])
+        steps.promote(self._parts, batch, tier, self._lookups)
 
     def _found(self, ids: torch.Tensor) -> Any:
         """A batch of ids as they are, without new entries and rows."""

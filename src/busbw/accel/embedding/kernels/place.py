@@ -7,9 +7,9 @@ from busbw.accel.embedding import counters, parts
 
 BLOCK = 256
 CUT = 32  # a larger group is summed in parts of this size, by programs of their own
-# A batch's totals: positions in groups with a row, such groups, and parts of large groups.
-POSITIONS, GROUPS, PARTS, TOTALS = 0, 1, 2, 3
-_POSITIONS, _GROUPS, _PARTS = (tl.constexpr(number) for number in (POSITIONS, GROUPS, PARTS))
+# A batch's totals: positions in groups with a row, such groups, parts of large groups, and rows in host memory.
+POSITIONS, GROUPS, PARTS, MISSED, TOTALS = range(5)
+_POSITIONS, _GROUPS, _PARTS, _MISSED = (tl.constexpr(number) for number in (POSITIONS, GROUPS, PARTS, MISSED))
 _INSERTED, _REFUSED, _NOT_ADMITTED, _SKIPPED = (
     tl.constexpr(number) for number in (counters.INSERTED, counters.REFUSED, counters.NOT_ADMITTED, counters.SKIPPED)
 )

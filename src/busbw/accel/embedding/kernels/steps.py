@@ -10,14 +10,16 @@ from busbw.accel.embedding.index import Index
 from busbw.accel.embedding.initial import key_of
 from busbw.accel.embedding.kernels import find as finding
 from busbw.accel.embedding.kernels import place as placing
+from busbw.accel.embedding.kernels import promote as promoting
 from busbw.accel.embedding.kernels import update as updating
 from busbw.accel.embedding.kernels import values as reading
 from busbw.accel.embedding.optimizers import Step
 from busbw.accel.embedding.parts import MOST_SIGHTINGS, Parts
 from busbw.accel.embedding.settings import INITS, OPTIMIZERS
 from busbw.accel.embedding.store import Store
+from busbw.accel.embedding.tier import Tier
 
-READ, UPDATE, MOVE = (8, 4), (8, 4), (8, 4)  # rows of a tile, and warps of a program
+READ, UPDATE, MOVE, SWAP = (8, 4), (8, 4), (8, 4), (8, 4)  # rows of a tile, and warps of a program
 ALIGNED = 4  # numbers in 16 bytes; Triton compiles a kernel anew for other alignments
 PROGRAMS = 4096  # of kernels that loop, since the host does not know how much there is to do
 _SCORES = {"none": placing.NO_SCORE, "lfu": placing.LFU, "lru": placing.LRU}
@@ -85,6 +87,22 @@ def place(parts: Parts, batch: Batch, *, admission: int | None, stamp: int) -> N
         batch.slot, batch.leader, batch.count, batch.start, batch.code, batch.row, batch.first, batch.size, batch.part, batch.pieces,
         batch.totals, index.words, store.free, store.available, parts.counters, store.score, n, admission or 0, stamp,
         GIVE=admission is not None, SCORE=score.value, CUT=placing.CUT, BLOCK=placing.BLOCK,
+    )  # fmt: skip
+
+
+def promote(parts: Parts, batch: Batch, tier: Tier, stamp: int) -> None:
+    """Bring the rows of a placed batch to the GPU, as far as there is room. `stamp`: the number of the lookup."""
+    store, n = parts.store, len(batch.ids)
+    missed = torch.empty(n, dtype=torch.int32, device=batch.ids.device)
+    promoting.miss[_blocks(n, promoting.BLOCK)](
+        batch.leader, batch.code, store.offsets, tier.used, missed, batch.totals, n, stamp, tier.places * store.units,
+        UNITS=store.units, BLOCK=promoting.BLOCK,
+    )  # fmt: skip
+    block, warps = SWAP
+    promoting.promote[(min(PROGRAMS, triton.cdiv(n, block)),)](
+        missed, batch.totals, store.offsets, store.base, tier.owner, tier.used, tier.victims, tier.begin, store.score, parts.counters,
+        len(tier.victims), tier.listed, stamp, LFU=parts.settings.eviction == "lfu", WIDTH=store.width, UNITS=store.units, BLOCK=block,
+        COLUMNS=min(triton.next_power_of_2(store.width), 128), num_warps=warps,
     )  # fmt: skip
 
 
