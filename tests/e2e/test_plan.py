@@ -31,18 +31,12 @@ def test_plan_times_all_methods_and_checks_the_recommended(run, tmp_path):
 
 def test_a_transport_missing_on_a_rank_is_skipped_with_a_note(run, monkeypatch):
     monkeypatch.setenv("BUSBW_PLUGIN", "/none.so")
-    words = ("--compare", "int8+host,bf16", "--check", "none", "--format", "json")
+    words = ("--compare", "int8+host,bf16", "--check", "all", "--json", "-")
     done = run("busbw", "plan", "mlp-small", *SMALL, *words)
     assert done.code == 0, done.err
     assert "busbw plan: int8+host is skipped: host staging is not possible: rank 0: BUSBW_PLUGIN=/none.so: no such file" in done.err
-    assert [one["method"] for one in json.loads(done.out)["plan"]["exchanges"]] == ["bf16"]
-
-
-def test_everything_can_be_checked_and_given_as_json(run):
-    done = run("busbw", "plan", "gpt-small", *SMALL, "--sequence", "8", "--compare", "bf16,topk", "--check", "all", "--json", "-")
-    assert done.code == 0, done.err
     exchanges = json.loads(done.out)["plan"]["exchanges"]
-    assert [(one["method"], one["loss"], one["checked_s"] > 0) for one in exchanges] == [("bf16", 1, True), ("topk", 4, True)]
+    assert [(one["method"], one["loss"], one["checked_s"] > 0) for one in exchanges] == [("bf16", 1, True)]
 
 
 @pytest.mark.parametrize(
