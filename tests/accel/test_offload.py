@@ -4,23 +4,21 @@ On a GPU if ACCEL_DEVICE is cuda.
 """
 
 import math
-import os
 import time
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from offload_pair import DEVICE, WIDTH, LateLane, Named, Net, Pair, groups  # noqa: E402
 from torch import nn  # noqa: E402
-from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from busbw.accel import host_adam, offload  # noqa: E402
 from busbw.accel.offloading import host_memory, schedule, units, worker  # noqa: E402
+from busbw.accel.offloading import optimizer as optimizers  # noqa: E402
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError  # noqa: E402
 
 pytestmark = pytest.mark.torch
-WIDTH, TOKENS = 48, 37
-DEVICE = torch.device(os.environ.get("ACCEL_DEVICE", "cpu"))
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -30,91 +28,6 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm, self.up, self.down = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
-
-    def forward(self, inputs):
-        return inputs + self.down(nn.functional.gelu(self.up(self.norm(inputs))))
-
-
-class Net(nn.Module):
-    """Tied weights, blocks in a ModuleList, and with `bare` a list of weights that no forward of its members uses."""
-
-    def __init__(self, recompute=False, bare=True):
-        super().__init__()
-        self.tokens, self.blocks = nn.Embedding(TOKENS, WIDTH), nn.ModuleList(Block() for _ in range(3))
-        self.bare = nn.ModuleList([nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)] if bare else [])
-        self.recompute = recompute
-
-    def forward(self, inputs):
-        hidden = self.tokens(inputs)
-        for one in self.bare:
-            hidden = hidden @ one.weight + one.bias
-        for block in self.blocks:
-            hidden = checkpoint(block, hidden, use_reentrant=False) if self.recompute else block(hidden)
-        return hidden @ self.tokens.weight.T
-
-
-def groups(net):
-    matrices = [one for one in net.parameters() if one.dim() > 1]
-    return [{"params": matrices, "weight_decay": 0.1}, {"params": [one for one in net.parameters() if one.dim() < 2], "lr": 3e-3}]
-
-
-class Pair:
-    """A model with an offloaded AdamW, and a plain AdamW over fp32 copies of its weights that gets the same gradients."""
-
-    def __init__(self, seed=1, recompute=False, quiet="", **options):
-        """`quiet`: a parameter whose gradients are made small."""
-        torch.manual_seed(seed)
-        self.net = Net(recompute, bare=not options.get("stream_weights")).to(DEVICE)
-        self.plain = {name: nn.Parameter(one.detach().clone()) for name, one in self.net.named_parameters()}
-        self.reference = torch.optim.AdamW(groups(_Named(self.plain)), lr=1e-2)
-        self.gradients = {}
-        self.optimizer = offload(self.net, torch.optim.AdamW(groups(self.net), lr=1e-2), **{"max_norm": None, "threads": 2} | options)
-        self.max_norm = options.get("max_norm")
-        for name, one in self.net.named_parameters():
-            if name == quiet:
-                one.register_hook(lambda gradient: gradient * 1e-3)
-            one.register_hook(lambda gradient, name=name: self._see(name, gradient))
-
-    def _see(self, name, gradient):
-        self.gradients[name] = gradient.clone() if name not in self.gradients else (self.gradients[name] + gradient)
-
-    def loss(self, seed, factor=1.0):
-        tokens = torch.randint(TOKENS, (2, 9), generator=torch.Generator().manual_seed(seed)).to(DEVICE)
-        return nn.functional.cross_entropy(self.net(tokens[:, :-1]).flatten(0, 1).float(), tokens[:, 1:].flatten()) * factor
-
-    def step(self, seed, batches=1, factor=1.0):
-        self.gradients.clear()
-        for number in range(batches - 1):
-            with self.optimizer.accumulate():
-                self.loss(100 * seed + number).backward()
-        self.loss(seed, factor).backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        for name, one in self.plain.items():
-            one.grad = self.gradients[name].float() if name in self.gradients else None
-        if self.max_norm:
-            nn.utils.clip_grad_norm_(self.plain.values(), self.max_norm)
-        self.reference.step()
-
-    def check(self):
-        weights = self.optimizer.weights()
-        for name, one in self.plain.items():
-            assert (weights[name].to(DEVICE) - one.detach()).norm() < 1e-6 * one.detach().norm(), name
-            assert torch.equal(self.net.state_dict()[name].to(DEVICE), weights[name].to(DEVICE).bfloat16()), name
-
-
-class _Named:
-    def __init__(self, named):
-        self._named = named
-
-    def parameters(self):
-        return self._named.values()
 
 
 @pytest.fixture(params=["native", "torch"])
@@ -187,6 +100,20 @@ def test_updates_that_began_before_the_norm_was_known_are_replaced(monkeypatch, 
     pair.optimizer.close()
 
 
+@pytest.mark.skipif(DEVICE.type == "cuda", reason="copies are late there anyway")
+@pytest.mark.parametrize(
+    ("stream_weights", "max_norm", "gpu_share"), [(False, None, 0.4), (False, 50.0, 0.0), (True, None, 0.0), (True, 0.3, 0.4)]
+)
+def test_copies_may_take_their_time(monkeypatch, stream_weights, max_norm, gpu_share):
+    monkeypatch.setattr(optimizers, "Lane", LateLane)
+    monkeypatch.setattr(schedule, "CERTAIN", 2)
+    pair = Pair(recompute=True, stream_weights=stream_weights, max_norm=max_norm, gpu_share=gpu_share)
+    for seed, factor in enumerate((1, 1, 1, 3, 1)):
+        pair.step(seed, factor=factor)
+    pair.check()
+    pair.optimizer.close()
+
+
 def test_a_step_that_began_early_and_is_not_finite_is_undone(monkeypatch):
     monkeypatch.setattr(schedule, "CERTAIN", 1)
     pair = Pair(max_norm=1e9)
@@ -243,7 +170,7 @@ def test_state_goes_to_adamw_and_back(stream_weights, tmp_path):
     pair, other = Pair(stream_weights=stream_weights), Pair(seed=2, stream_weights=stream_weights)
     for seed in range(3):
         pair.step(seed)
-    plain = torch.optim.AdamW(groups(_Named({name: nn.Parameter(one.detach()) for name, one in pair.plain.items()})), lr=1.0)
+    plain = torch.optim.AdamW(groups(Named({name: nn.Parameter(one.detach()) for name, one in pair.plain.items()})), lr=1.0)
     plain.load_state_dict(pair.optimizer.state_dict())
     states = plain.state_dict()["state"], pair.reference.state_dict()["state"]
     for mine, theirs in ((states[0][key], states[1][key]) for key in states[1]):
