@@ -156,10 +156,16 @@ class Table:
         Raises:
             UsageError: a tensor is missing or has another shape, ids repeat, or the rows exceed the capacity.
         """
-        form, store = self._parts.form, self._parts.store
         ids = self._checked(chunk)
-        if not len(ids):
-            return
+        # An eviction spares the ids that are being placed. Many of them would leave no row to evict.
+        evicts = self.settings.eviction != "none" and self.settings.capacity is not None
+        most = max(1, self.settings.capacity // eviction.SHARE) if evicts else max(1, len(ids))
+        for first in range(0, len(ids), most):
+            part = slice(first, first + most)
+            self._load(ids[part], {name: values[part] for name, values in chunk.items()})
+
+    def _load(self, ids: torch.Tensor, chunk: Mapping[str, torch.Tensor]) -> None:
+        form, store = self._parts.form, self._parts.store
         batch = self._placed(ids, 1, strict=self.settings.eviction == "none")
         self._steps.values(self._parts, batch)
         rows = self._steps.rows_of(batch)
@@ -293,12 +299,13 @@ class Table:
         if short > 0 and settings.eviction != "none":
             eviction.evict(self._parts, short, epoch)
             self._evictions += 1
-        elif short > 0 and strict and (needed := self._steps.wanting(self._parts, batch, admission)) > free:
+        self._wait()
+        free = self._read.numbers[LENGTH]
+        if strict and free < ids and (needed := self._steps.wanting(self._parts, batch, admission)) > free:
             raise UsageError(
                 f"{needed} new ids for {free} free rows of a table with a capacity of {settings.capacity} rows",
-                "raise capacity, or set eviction",
+                "raise capacity, or set eviction" if settings.eviction == "none" else "raise capacity, or look up fewer ids at a time",
             )
-        self._wait()
 
 
 def _steps_for(device: torch.device) -> Steps:
