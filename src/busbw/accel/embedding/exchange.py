@@ -73,7 +73,7 @@ class Exchange:
             counts = torch.empty_like(asked)
             dist.all_to_all_single(counts, asked, group=self._group)
             both = torch.stack((asked, counts)).tolist()
-            wanted = self._swap(distinct[order], both[0], both[1])
+            wanted = self._mesh.world.all_to_all_uneven(distinct[order], both[0], both[1])
         return Route(distinct[order], place[inverse], both[0], wanted, both[1])
 
     def rows_back(self, route: Route, rows: torch.Tensor, wire: str) -> torch.Tensor:
@@ -124,16 +124,11 @@ class Exchange:
         return self._mesh.name(rank)
 
     def _swap_values(self, values: torch.Tensor, out: list[int], back: list[int], wire: str) -> torch.Tensor:
+        swap = self._mesh.world.all_to_all_uneven
         if wire == "fp32":
-            return self._swap(values, out, back)
+            return swap(values, out, back)
         # As bytes: not every backend of every version exchanges bf16.
-        came = self._swap(values.to(torch.bfloat16).view(torch.uint8), out, back)
-        return came.view(torch.bfloat16).float()
-
-    def _swap(self, values: torch.Tensor, out: list[int], back: list[int]) -> torch.Tensor:
-        came = values.new_empty(sum(back), *values.shape[1:])
-        dist.all_to_all_single(came, values.contiguous(), back, out, group=self._group)
-        return came
+        return swap(values.to(torch.bfloat16).view(torch.uint8), out, back).view(torch.bfloat16).float()
 
     @contextmanager
     def _explaining(self, what: str, consequence: str = "") -> Iterator[None]:
