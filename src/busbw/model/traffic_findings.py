@@ -11,7 +11,7 @@ from busbw.model.rule import Conclusion, Rule, Run
 from busbw.model.timing_findings import who
 
 EVEN, SKEWED = 1.05, 1.25  # the busiest rank's bytes over the mean of all ranks
-FIX = "move data from this rank to others: other sharding of a table, or each row once"
+FIX = "move data from this rank to others: shard the table differently, or send each row once per batch"
 
 
 def _uneven(run: Run) -> Conclusion | None:

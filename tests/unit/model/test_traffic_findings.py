@@ -46,9 +46,9 @@ def test_the_busiest_rank_is_named_with_its_factor_and_the_measured_ends() -> No
         "hottest pair at 7 MiB: rank 2 to rank 1, 4 MiB, 3.00 times the mean of all pairs; "
         "at 4 MiB rank 2 ends last, after 5 ms, rank 0 first, after 500 us"
     )
-    assert found.fix.endswith("each row once")
+    assert found.fix.endswith("send each row once per batch")
     lookup = finding([[0, 0], [MIB, 0]], "zipf:1.05,sorted")
-    assert lookup is not None and lookup.fix.endswith("each row once; --counts zipf:1.05,sorted,dedup shows what that gives")
+    assert lookup is not None and lookup.fix.endswith("send each row once per batch; --counts zipf:1.05,sorted,dedup shows what that gives")
     back = finding([[0, 0, 3 * MIB], [MIB, 0, 4 * MIB], [0, 0, 0]])
     assert back is not None
     assert back.message.startswith("rank 2 on h1 receives 7 MiB from the others, 2.62 times the mean of all ranks, and sends 0 B: ")
