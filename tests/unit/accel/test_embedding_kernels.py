@@ -166,6 +166,15 @@ def test_a_full_table_refuses_new_ids_alone(monkeypatch):
     assert len(table) == 10 and table.counters.refused == 10
 
 
+def test_counts_of_lookups_do_not_overflow(monkeypatch):
+    for table in both(monkeypatch, capacity=10, eviction="lfu"):
+        ids = torch.zeros(5, dtype=torch.int64, device=DEVICE)
+        table.rows(ids)
+        table.load(chunk_of(table) | {"score": torch.tensor([(1 << 31) - 2])})
+        table.rows(ids)
+        assert chunk_of(table)["score"][0] >= 1 << 30
+
+
 def test_every_optimizer_has_a_kernel_and_every_initial_value():
     assert [getattr(update, name.upper()).value for name in OPTIMIZERS] == list(range(len(OPTIMIZERS)))
     assert [getattr(hashing, name.upper()).value for name in INITS[:2]] == [0, 1]

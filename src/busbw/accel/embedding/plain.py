@@ -78,7 +78,8 @@ def _stamp(parts: Parts, batch: Batch, stamp: int) -> None:
     if parts.settings.eviction == "lru":
         score[rows] = stamp
     elif parts.settings.eviction == "lfu":
-        score[rows] = torch.where(batch.new[stored], 0, score[rows]) + batch.counts[stored].int()
+        before = torch.where(batch.new[stored], 0, score[rows]).clamp(max=MOST_SIGHTINGS)  # sums stay below 2**31
+        score[rows] = before + batch.counts[stored].int()
 
 
 def rows_of(batch: Batch) -> torch.Tensor:

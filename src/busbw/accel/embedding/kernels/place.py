@@ -73,7 +73,8 @@ def place(
     if SCORE == LRU:
         tl.store(score + own, tl.zeros((BLOCK,), tl.int32) + stamp, mask=stored)
     if SCORE == LFU:
-        tl.store(score + own, tl.load(score + own, mask=stored & ~new, other=0) + seen, mask=stored)
+        before = tl.load(score + own, mask=stored & ~new, other=0)
+        tl.store(score + own, tl.minimum(before, _MOST) + seen, mask=stored)  # sums stay below 2**31
     _groups(i, own, seen, stored, start, row, first, size, part, pieces, totals, n, CUT)
 
 
