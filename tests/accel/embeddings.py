@@ -198,11 +198,6 @@ def trained(optimizer: str, pooling: str, **words: Any) -> dict[str, Any]:
 
 
 @scenario
-def trained_sgd() -> dict[str, Any]:
-    return trained("sgd", "none")
-
-
-@scenario
 def trained_adam() -> dict[str, Any]:
     return trained("adam", "none")
 

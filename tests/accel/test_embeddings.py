@@ -13,7 +13,7 @@ from busbw.core.errors import UsageError
 
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel embeddings")]  # each job of ranks is run once
 
-FOUR = ["adam", "trained_adam", "not_finite", "without_data", "resharded", "refused"]
+FOUR = ["trained_adam", "not_finite", "without_data", "resharded", "refused"]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def test_on_gpus_every_row_is_as_in_a_dictionary(tmp_path):
     names = [name for name in embeddings.SCENARIOS if name != "documented"]
     said = jobs.all_well(jobs.run(tmp_path, "embeddings", names, 2, ACCEL_DEVICE="cuda"))
     assert max(one[name]["kept"] for one in said for name in ("sgd", "adam", "summed")) < 1e-5
-    assert max(one[name]["rows"] for one in said for name in ("trained_sgd", "trained_adam")) < 1e-4
+    assert max(one[name]["rows"] for one in said for name in ("trained_adam", "trained_sum_of_bags")) < 1e-4
     assert all(one["resharded"]["loaded"] == [0.0] * 4 and one["refused"]["same"] for one in said[:1])
 
 
@@ -46,8 +46,8 @@ def of(job, name):
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "rowwise_adam", "rowwise_adagrad", "summed"])
-def test_every_row_is_as_in_a_dictionary(two, four, name):
-    for said in of(two, name) + of(four, name):
+def test_every_row_is_as_in_a_dictionary(two, name):
+    for said in of(two, name):
         assert said["forward"] < 1e-5 and said["kept"] < 1e-5 and said["rows"] > 100, said
 
 
@@ -61,7 +61,7 @@ def test_bf16_on_the_wire_rounds_each_value(two):
         assert 0 < said["forward"] < 0.01 and 0 < said["kept"] < 0.01, said
 
 
-@pytest.mark.parametrize("name", ["trained_sgd", "trained_adam", "trained_mean_of_bags", "trained_sum_of_bags"])
+@pytest.mark.parametrize("name", ["trained_adam", "trained_mean_of_bags", "trained_sum_of_bags"])
 def test_a_training_under_ddp_equals_one_rank_with_the_whole_batch(two, four, name):
     for said in of(two, name) + of(four, name):
         assert said["dense"] < 1e-5 and said["rows"] < 1e-4, said
