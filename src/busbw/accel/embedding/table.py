@@ -158,8 +158,8 @@ class Table:
         """
         ids = self._checked(chunk)
         # An eviction spares the ids that are being placed. Many of them would leave no row to evict.
-        evicts = self.settings.eviction != "none" and self.settings.capacity is not None
-        most = max(1, self.settings.capacity // eviction.SHARE) if evicts else max(1, len(ids))
+        capacity = self.settings.capacity
+        most = max(1, len(ids) if self.settings.eviction == "none" or capacity is None else capacity // eviction.SHARE)
         for first in range(0, len(ids), most):
             part = slice(first, first + most)
             self._load(ids[part], {name: values[part] for name, values in chunk.items()})
