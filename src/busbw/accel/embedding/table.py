@@ -52,6 +52,10 @@ class Table:
         device = torch.device(device)
         if device.type == "cuda" and device.index is None:
             device = torch.device("cuda", torch.cuda.current_device())
+        if device.type == "cuda" and device.index != torch.cuda.current_device():  # where Triton starts kernels
+            raise UsageError(
+                f"a table on {device}, and cuda:{torch.cuda.current_device()} is current", f"torch.cuda.set_device({device.index})"
+            )
         self._steps: Steps = _steps_for(device)
         form = layout(settings, dim)
         near, most = places_of(settings, form.nbytes, device, self._steps is not plain)

@@ -149,8 +149,8 @@ def update(parts: Parts, batch: Batch, gradients: torch.Tensor, step: Step) -> N
     rows, warps = UPDATE
     updating.update[(min(PROGRAMS, triton.cdiv(n, rows)),)](
         gradients, listed, partial, batch.row, batch.first, batch.size, batch.part, batch.totals, store.base, store.offsets,
-        parts.counters[counted.NOT_FINITE :], step.lr, step.rate, step.root, step.decay, first, second, settings.eps,
-        RULE=OPTIMIZERS.index(settings.optimizer), DIM=form.dim, PITCH=form.pitch, TAIL=form.tail, WIDTH=form.width,
+        parts.counters[counted.NOT_FINITE :], step.lr, step.rate, step.root, step.decay, first, 1 - first, second, 1 - second,
+        settings.eps, RULE=OPTIMIZERS.index(settings.optimizer), DIM=form.dim, PITCH=form.pitch, TAIL=form.tail, WIDTH=form.width,
         SEGMENT=store.segment, CUT=placing.CUT, BLOCK=rows, COLUMNS=columns, num_warps=warps,
     )  # fmt: skip
 

@@ -38,13 +38,16 @@ def _summed(gradients, listed, partial, first, size, part, column, DIM: tl.const
     return total
 
 
-@triton.jit(do_not_specialize=["lr", "rate", "root", "decay", "beta", "beta2", "eps"])
+@triton.jit(do_not_specialize=["lr", "rate", "root", "decay", "beta", "fresh", "beta2", "fresh2", "eps"])
 def update(
-    gradients, listed, partial, row, first, size, part, totals, base, offsets, bad, lr, rate, root, decay, beta, beta2, eps,
-    RULE: tl.constexpr, DIM: tl.constexpr, PITCH: tl.constexpr, TAIL: tl.constexpr, WIDTH: tl.constexpr,
+    gradients, listed, partial, row, first, size, part, totals, base, offsets, bad, lr, rate, root, decay,
+    beta, fresh, beta2, fresh2, eps, RULE: tl.constexpr, DIM: tl.constexpr, PITCH: tl.constexpr, TAIL: tl.constexpr, WIDTH: tl.constexpr,
     SEGMENT: tl.constexpr, CUT: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Sum and apply. Rows whose gradient is not finite stay as they are, and are counted in `bad`."""
+    """Sum and apply. Rows whose gradient is not finite stay as they are, and are counted in `bad`.
+
+    `fresh` is 1 - beta, `fresh2` 1 - beta2: in fp32 the difference would lose digits.
+    """
     groups, column = tl.load(totals + _GROUPS), tl.arange(0, COLUMNS)
     for tile in range(tl.program_id(0), tl.cdiv(groups, BLOCK), tl.num_programs(0)):
         group = tile * BLOCK + tl.arange(0, BLOCK)
@@ -67,15 +70,15 @@ def update(
             tl.store(record + TAIL, square, mask=inside)
             change = lr * gradient / (tl.sqrt(square) + eps)[:, None]
         else:
-            moment = beta * tl.load(at + PITCH, mask=here, other=0.0) + (1 - beta) * gradient
+            moment = beta * tl.load(at + PITCH, mask=here, other=0.0) + fresh * gradient
             tl.store(at + PITCH, moment, mask=here)
             if RULE == ROWWISE_ADAM:
                 mean = tl.sum(gradient * gradient, axis=1) / DIM
-                square = beta2 * tl.load(record + TAIL, mask=inside, other=0.0) + (1 - beta2) * mean
+                square = beta2 * tl.load(record + TAIL, mask=inside, other=0.0) + fresh2 * mean
                 tl.store(record + TAIL, square, mask=inside)
                 change = rate * moment / (tl.sqrt(square) * root + eps)[:, None]
             else:
-                square = beta2 * tl.load(at + 2 * PITCH, mask=here, other=0.0) + (1 - beta2) * gradient * gradient
+                square = beta2 * tl.load(at + 2 * PITCH, mask=here, other=0.0) + fresh2 * gradient * gradient
                 tl.store(at + 2 * PITCH, square, mask=here)
                 change = rate * moment / (tl.sqrt(square) * root + eps)
         tl.store(at, weight - change, mask=here)
