@@ -77,9 +77,12 @@ class Schedule:
         if self.begins_early and self.settings.max_norm is not None:
             limit = min(self.settings.max_norm, SPIKE * self._norms.last[one.index])
         pieces = [
-            Piece((one.unit.order, one.index, part.start), one, part, self._down.copy(one.slot[part], gradient[part]), list(rules), limit)
+            Piece(
+                (one.unit.order, one.index, part.start), one, part, self._down.copy(one.slot[part], gradient[part]), list(rules), limit,
+                rules[0] if rules else None,
+            )
             for part in one.pieces()
-        ]
+        ]  # fmt: skip
         if rules:
             self.worker.submit(pieces)
         self._pieces += pieces
@@ -122,9 +125,11 @@ class Schedule:
             for piece in pieces:
                 piece.rules.append(rules[piece.one.index])
             self.worker.submit(pieces)
-        elif scale < 1:
+        else:
             for piece in pieces:
-                self.worker.revise(piece, rules[piece.one.index])
+                one = piece.one
+                if piece.begun != rules[one.index] or not self._norms.last[one.index] <= piece.limit:  # else it has this update
+                    self.worker.revise(piece, rules[one.index])
         self._unclipped = self._unclipped + 1 if scale == 1 else 0
 
     def _drop(self, pieces: list[Piece]) -> None:
