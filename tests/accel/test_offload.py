@@ -320,25 +320,3 @@ def test_optimizers_that_are_no_plain_adamw_are_refused():
     ):
         with pytest.raises(UsageError, match=message):
             offload(net, made, max_norm=None)
-
-
-def test_parameters_that_do_not_train_stay_as_they_are():
-    torch.manual_seed(4)
-    net = Net().to(DEVICE)
-    net.blocks[0].requires_grad_(False)
-    before = net.blocks[0].up.weight.detach().clone()
-    optimizer = offload(net, torch.optim.AdamW(net.parameters(), lr=1e-2), max_norm=None, threads=1)
-    for _ in range(2):
-        net(torch.arange(9, device=DEVICE)).square().mean().backward()
-        optimizer.step()
-    optimizer.ready()
-    assert torch.equal(net.blocks[0].up.weight, before.bfloat16())
-    assert "blocks.0.up.weight" not in optimizer.weights()
-    torch.optim.AdamW(net.parameters()).load_state_dict(optimizer.state_dict())
-    optimizer.close()
-
-
-def test_sparse_gradients_are_refused():
-    net = nn.Embedding(5, 3, sparse=True)
-    with pytest.raises(UsageError, match="sparse gradients"):
-        offload(net, torch.optim.AdamW(net.parameters()), max_norm=None)

@@ -43,7 +43,6 @@ def offload(
     settings = OffloadSettings(max_norm, gpu_share, stream_weights, threads, skip_nonfinite)
     inner = model.module if isinstance(model, DistributedDataParallel) else model
     _check(inner, optimizer)
-    _check_wrapping(model)
     if stream_weights and inner is not model:
         raise UsageError("stream_weights does not work under DistributedDataParallel", "shard the model by fully_shard, or leave it out")
     if stream_weights and any(isinstance(module, FSDPModule) for module in inner.modules()):
@@ -56,7 +55,7 @@ def offload(
     device = parameters[0].local.device
     groups = [{key: value for key, value in group.items() if key not in ("foreach", "fused")} for group in optimizer.param_groups]
     made = OffloadedAdamW(groups, parameters, units[0], device, settings)
-    _narrow(inner, parameters)
+    _narrow(parameters)
     if optimizer.state:
         made.load_state_dict(optimizer.state_dict())
     if isinstance(model, DistributedDataParallel):
@@ -84,21 +83,12 @@ def _check(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     if missing or strange:
         what = f"{missing[0]} is not among the optimizer's parameters" if missing else f"{len(strange)} parameters are not of the model"
         raise UsageError(what, "make the optimizer of all trained parameters of the model")
-    sparse = [name for name, module in model.named_modules() if getattr(module, "sparse", False) is True]
-    if sparse:
-        raise UsageError(f"{sparse[0] or 'the model'} has sparse gradients, which AdamW does not take", "leave out sparse=True")
+    narrow = all(parameter.dtype == torch.bfloat16 for parameter in model.parameters())
+    if not narrow and any(isinstance(module, FSDPModule) for module in model.modules()):
+        raise UsageError("the sharded model is not in bf16", "convert it with model.bfloat16() before fully_shard")
     devices = {str(parameter.device) for parameter in model.parameters()}
     if len(devices) > 1 or devices & {"meta"}:
         raise UsageError(f"the model's parameters are on {', '.join(sorted(devices))}", "move the model to one GPU first")
-
-
-def _check_wrapping(model: nn.Module) -> None:
-    """Wrappers made buffers in the type that parameters had."""
-    wrapper = "fully_shard" if any(isinstance(module, FSDPModule) for module in model.modules()) else ""
-    wrapper = "DistributedDataParallel" if isinstance(model, DistributedDataParallel) else wrapper
-    wide = [name for name, parameter in model.named_parameters() if parameter.dtype != torch.bfloat16]
-    if wrapper and wide:
-        raise UsageError(f"the model under {wrapper} is not in bf16: {wide[0]}", f"convert it with model.bfloat16() before {wrapper}")
 
 
 def _parameters(model: nn.Module, optimizer: torch.optim.AdamW, units: list[Unit]) -> list[Offloaded]:
@@ -107,7 +97,7 @@ def _parameters(model: nn.Module, optimizer: torch.optim.AdamW, units: list[Unit
     belongs = owners(units)
     found: list[Offloaded] = []
     for name, parameter in model.named_parameters():
-        if id(parameter) in group_of and parameter.requires_grad:
+        if id(parameter) in group_of:
             unit = belongs[id(parameter)]
             one = Offloaded(name, parameter, group_of[id(parameter)], len(found), unit, local_part(parameter))
             unit.parameters.append(one)
@@ -117,13 +107,12 @@ def _parameters(model: nn.Module, optimizer: torch.optim.AdamW, units: list[Unit
     return found
 
 
-def _narrow(model: nn.Module, parameters: list[Offloaded]) -> None:
-    """Make the model's parameters bf16 on the device, those that do not train too. The fp32 values of the others have been copied."""
-    for parameter in model.parameters():
-        if parameter.is_floating_point() and parameter.dtype != torch.bfloat16:
-            parameter.data = parameter.data.to(torch.bfloat16)
+def _narrow(parameters: list[Offloaded]) -> None:
+    """Make the parameters bf16 on the device. Their fp32 values have been copied."""
     for one in parameters:
-        one.local = local_part(one.parameter)
+        if one.parameter.dtype != torch.bfloat16:
+            one.parameter.data = one.parameter.data.to(torch.bfloat16)
+            one.local = local_part(one.parameter)
 
 
 def _collector(made: OffloadedAdamW, one: Offloaded) -> Any:
