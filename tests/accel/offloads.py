@@ -1,6 +1,7 @@
 """Scenarios of an offloaded AdamW under DistributedDataParallel and with fully_shard, on every rank of a job."""
 
 import os
+import time
 from typing import Any
 
 import torch
@@ -154,6 +155,44 @@ def fsdp() -> dict[str, Any]:
 
 def fsdp_clipped() -> dict[str, Any]:
     return sharded(0.1, gpu_share=0.5)
+
+
+class Headed(Net):
+    """A norm and a head that are sharded together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.head = (one.to(DEVICE, torch.bfloat16) for one in (nn.LayerNorm(WIDTH), nn.Linear(WIDTH, TOKENS)))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        hidden = self.tokens(tokens)
+        for block in self.blocks:
+            hidden = hidden + block(hidden)
+        return self.head(self.norm(hidden))
+
+
+def gathered_early() -> dict[str, Any]:
+    """fully_shard gathers weights before their module runs: with those of another one, or ahead. Their updates are slow."""
+    net = Headed()
+    for block in net.blocks:
+        fully_shard(block)
+    fully_shard([net.norm, net.head])
+    fully_shard(net)
+    net.blocks[0].set_modules_to_forward_prefetch([net.blocks[1], net.blocks[2]])
+    optimizer = accel.offload(net, adamw(net), max_norm=None, threads=1)
+    update = optimizer.worker.adam.update
+
+    def slow(*given: Any) -> None:
+        time.sleep(0.02)
+        update(*given)
+
+    optimizer.worker.adam.update = slow  # type: ignore[method-assign]
+    loss(net, 0).backward()
+    optimizer.step()
+    with torch.no_grad():
+        at_once = float(loss(net, 1))
+        optimizer.ready()
+        return {"losses": (at_once, float(loss(net, 1)))}
 
 
 def wide_shards() -> dict[str, Any]:

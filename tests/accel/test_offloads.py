@@ -10,7 +10,7 @@ NAMES = ["ddp", "ddp_clipped", "ddp_int8", "fsdp", "fsdp_clipped", "ddp_replaced
 @pytest.fixture(scope="module", params=[(2, 1), (4, 2)], ids=["2 ranks", "2 hosts of 2"])
 def job(request, tmp_path_factory):
     ranks, hosts = request.param
-    return jobs.all_well(jobs.run(tmp_path_factory.mktemp("job"), "offloads", [*NAMES, "wide_shards"], ranks, hosts))
+    return jobs.all_well(jobs.run(tmp_path_factory.mktemp("job"), "offloads", [*NAMES, "gathered_early", "wide_shards"], ranks, hosts))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -23,6 +23,12 @@ def test_weights_equal_those_of_adamw(job, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_ranks_agree(job, name):
     assert len({(said[name]["digest"], round(said[name]["norm"], 6)) for said in job}) == 1
+
+
+def test_weights_that_are_gathered_early_are_waited_for(job):
+    for said in job:
+        at_once, later = said["gathered_early"]["losses"]
+        assert at_once == later
 
 
 def test_fp32_shards_are_refused(job):

@@ -136,11 +136,20 @@ def _waits(made: OffloadedAdamW, units: list[Unit]) -> list[Any]:
         @torch.compiler.disable
         def hook(*_: object) -> None:
             unit.called = True
-            made.ready(unit.parameters)
+            made.ready([one for needed in _gathered_with(unit, units) for one in needed.parameters])
 
         return hook
 
     return [unit.module.register_forward_pre_hook(before(unit), prepend=True) for unit in units if unit.parameters or not unit.order]
+
+
+def _gathered_with(unit: Unit, units: list[Unit]) -> list[Unit]:
+    """The units whose weights are read when this one runs: fully_shard gathers those of several modules at once, and prefetches others."""
+    if not isinstance(unit.module, FSDPModule):
+        return [unit]
+    state = unit.module._get_fsdp_state()
+    states = [state, *state._states_to_forward_prefetch]
+    return [one for one in units if isinstance(one.module, FSDPModule) and one.module._get_fsdp_state() in states]
 
 
 def _under_ddp(model: DistributedDataParallel, made: OffloadedAdamW, exchange: Settings) -> Attached:
