@@ -65,6 +65,33 @@ def test_scale_multiplies_the_gradients(library):
     adam.close()
 
 
+@pytest.mark.parametrize("betas", [(0.0, 0.99), (0.9, 0.0), (0.0, 0.0)])
+@pytest.mark.usefixtures("library")
+def test_updates_that_keep_no_moment_are_replaced(betas):
+    adam, mine, plain = HostAdam(2), made(100), made(100)
+    for states in (mine, plain):
+        adam.update(Rule(1, 1e-3, betas), gradients(1, 100), states)
+    wrong, right = (Rule(2, 1e-3, betas, scale=scale) for scale in (1.0, 0.5))
+    adam.update(wrong, gradients(2, 100), mine)
+    adam.update(right, gradients(2, 100), mine, undo=wrong)
+    adam.update(right, gradients(2, 100), plain)
+    torch.testing.assert_close(mine.weight, plain.weight, rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(mine.moment, plain.moment, rtol=1e-5, atol=1e-8)
+    adam.close()
+
+
+@pytest.mark.usefixtures("library")
+def test_a_first_update_that_is_undone_leaves_no_moment_where_none_was():
+    adam, states, gradient = HostAdam(2), made(COUNT), gradients(1).mul(1e4)
+    adam.update(Rule(1, 1e-3), gradient, states)
+    adam.update(None, gradient, states, undo=Rule(1, 1e-3))
+    assert not states.moment[states.square == 0].any()
+    before = states.weight.clone()
+    adam.update(Rule(1, 1e-3, weight_decay=0.0), torch.zeros_like(gradient), states)
+    assert (states.weight - before).abs().max() < 1e-5  # a hundredth of the learning rate
+    adam.close()
+
+
 def test_number_of_threads_changes_no_bit(plugin_library, monkeypatch):
     monkeypatch.setenv("BUSBW_PLUGIN", str(plugin_library))
     host_adam._library.cache_clear()

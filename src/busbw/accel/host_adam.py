@@ -156,11 +156,13 @@ def _by_torch(rule: Rule | None, gradient: torch.Tensor, states: States, copy: t
 
 
 def _undo(rule: Rule, gradient: torch.Tensor, states: States) -> None:
-    """The inverse of an update, in fp64, so that it adds no errors to those of the update."""
+    """The inverse of an update, in fp64, as in native/crates/adam."""
     made, (first, second) = rule.native(), rule.betas
     wide, weight, moment, square = (one.double() for one in (gradient, states.weight, states.moment, states.square))
     wide *= rule.scale
     change = made.rate * moment / (square.sqrt() * made.root + rule.eps)
     states.weight.copy_((weight + change) / (1 - rule.lr * rule.weight_decay))
-    states.moment.copy_((moment - (1 - first) * wide) / first)
-    states.square.copy_(((square - (1 - second) * wide * wide) / second).clamp_(min=0))
+    states.square.copy_(((square - (1 - second) * wide * wide) / second).clamp_(min=0) if second else torch.zeros_like(square))
+    states.moment.copy_((moment - (1 - first) * wide) / first if first else torch.zeros_like(moment))
+    if second:
+        states.moment.masked_fill_(states.square == 0, 0.0)

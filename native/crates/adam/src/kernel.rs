@@ -209,7 +209,9 @@ fn elements(rule: &Rule, gradient: &Lanes, p: &mut Lanes, m: &mut Lanes, v: &mut
     }
 }
 
-/// The inverse of `elements`, in fp64, so that it adds no errors to those of the update.
+/// The inverse of `elements`, in fp64, so that it adds no errors to those of the update. A second moment of 0 means that all gradients before
+/// were 0, and so was the first moment: what rounding has left of it would be divided by epsilon alone. Moments that the update did not keep
+/// (beta = 0) have no effect on a later one, and become 0.
 #[inline(always)]
 fn undone(rule: &Rule, gradient: &Lanes, p: &mut Lanes, m: &mut Lanes, v: &mut Lanes) {
     let (first, square, second) = (f64::from(rule.first), f64::from(rule.square), f64::from(rule.second));
@@ -218,8 +220,9 @@ fn undone(rule: &Rule, gradient: &Lanes, p: &mut Lanes, m: &mut Lanes, v: &mut L
         let g = f64::from(gradient[lane] * rule.scale);
         let (m1, v1) = (f64::from(m[lane]), f64::from(v[lane]));
         p[lane] = ((f64::from(p[lane]) + rate * (m1 / (v1.sqrt() * root + epsilon))) / f64::from(rule.keep)) as f32;
-        m[lane] = ((m1 - g * first) / (1.0 - first)) as f32;
-        v[lane] = ((v1 - g * g * square) / second).max(0.0) as f32;
+        v[lane] = if second > 0.0 { ((v1 - g * g * square) / second).max(0.0) as f32 } else { 0.0 };
+        let kept = first < 1.0 && (v[lane] > 0.0 || second == 0.0);
+        m[lane] = if kept { ((m1 - g * first) / (1.0 - first)) as f32 } else { 0.0 };
     }
 }
 
