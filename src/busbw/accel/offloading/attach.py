@@ -121,7 +121,10 @@ def _collector(made: OffloadedAdamW, one: Offloaded) -> Any:
 
     def hook(parameter: torch.Tensor) -> None:
         optimizer, gradient = reference(), parameter.grad
-        if optimizer is None or gradient is None or optimizer.accumulates:
+        if optimizer is None or gradient is None:
+            return
+        if optimizer.accumulates:
+            optimizer.accumulated(one)
             return
         parameter.grad = None
         optimizer.collect(one, local_part(gradient))

@@ -18,7 +18,7 @@ from busbw.accel.offloading.norms import Norms
 from busbw.accel.offloading.placement import Placement, Staging
 from busbw.accel.offloading.schedule import Schedule
 from busbw.accel.offloading.settings import OffloadSettings
-from busbw.accel.offloading.units import Offloaded, Unit
+from busbw.accel.offloading.units import Offloaded, Unit, local_part
 from busbw.accel.offloading.worker import Worker
 from busbw.core.errors import UsageError
 
@@ -53,6 +53,7 @@ class OffloadedAdamW(torch.optim.Optimizer):
         self.schedule = Schedule(settings, norms, self.down, self._rule)
         self.worker = self.schedule.worker = Worker(HostAdam(settings.threads), device, self.down, self._staging, norms.arrived)
         self._borrowed = self._accumulates = False
+        self._accumulated: dict[int, Offloaded] = {}
         self.waited_s = 0.0
         self._at_end: list[Callable[[], object]] = []
         weakref.finalize(self, self.worker.close)  # also at the end of the program, which must not end below a running thread
@@ -67,6 +68,7 @@ class OffloadedAdamW(torch.optim.Optimizer):
             one.unit.parameters.remove(one)
             self._root.parameters.append(one)
             one.unit = self._root
+        self._accumulated.pop(one.index, None)
         self._borrowed |= borrowed
         self.schedule.collect(one, gradient)
 
@@ -118,10 +120,34 @@ class OffloadedAdamW(torch.optim.Optimizer):
         """
         if closure is not None:
             raise UsageError("an offloaded AdamW takes no closure", "call it after backward, without arguments")
+        self._collect_accumulated()
+        self._return_borrowed()
+        self.schedule.end()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 - as in torch
+        """Drop accumulated gradients and, with max_norm, those that came since the last step, for example before a backward failed."""
+        self._return_borrowed()
+        self._accumulated.clear()
+        self.schedule.forget()
+        super().zero_grad(set_to_none)
+
+    def accumulated(self, one: Offloaded) -> None:
+        """A gradient has been added up on the device, where it stays until another backward or the end of the step."""
+        self._accumulated[one.index] = one
+
+    def _collect_accumulated(self) -> None:
+        """Take the gradients of parameters that the last backward did not use."""
+        for one in self._accumulated.values():
+            gradient, one.parameter.grad = one.parameter.grad, None
+            if gradient is not None:
+                self.schedule.collect(one, local_part(gradient))
+        self._accumulated.clear()
+
+    def _return_borrowed(self) -> None:
+        """Later work of the current stream may use the memory of borrowed gradients again."""
         if self._borrowed:
             self.down.hold_current()
             self._borrowed = False
-        self.schedule.end()
 
     def times(self) -> StepTimes:
         """Where the time went so far."""
@@ -185,6 +211,7 @@ class OffloadedAdamW(torch.optim.Optimizer):
     def close(self) -> None:
         """End the updates, and let go of the model, which keeps its bf16 weights on the device, and of pinned memory."""
         try:
+            self.schedule.forget()  # streamed weights take the place of their gradients again
             self.ready()
         finally:
             self.worker.close()

@@ -54,7 +54,8 @@ class Schedule:
         if one.index in self._came:
             raise UsageError(
                 f"{one.name} got a second gradient before optimizer.step()",
-                "call step() after each backward, or accumulate: `with optimizer.accumulate():` around all but the last backward",
+                "call step() after each backward, or accumulate: `with optimizer.accumulate():` around all but the last backward; "
+                "with max_norm, zero_grad() leaves out the gradients of a backward that failed",
             )
         self._came[one.index] = one
         norm = self._norms.measure(one, gradient)
@@ -112,6 +113,13 @@ class Schedule:
             self._drop(pieces)
         if not finite:
             self._report(wrong, len(came))
+
+    def forget(self) -> None:
+        """With max_norm, leave out the gradients that came since the last step. Without it, their updates have begun for good."""
+        if self._came and self.settings.max_norm is not None:
+            pieces, self._pieces = self._pieces, []
+            self._came, self._kept = {}, {}
+            self._drop(pieces)
 
     def _make(self, pieces: list[Piece], kept: dict[int, torch.Tensor], came: list[Offloaded], scale: float) -> None:
         """Make the updates of a step with all its gradients scaled, if they have not been made so."""

@@ -147,8 +147,9 @@ class Streamer:
     def _add_weights(self, _module: nn.Module, found: dict[str, Any], prefix: str, _metadata: Mapping[str, Any]) -> None:
         """Give a state_dict of the model the weights on the host in place of the empty ones."""
         for one in self._optimizer.parameters:
-            if one.slot is not None and prefix + one.name in found:
-                found[prefix + one.name] = one.slot.view(one.parameter.shape)
+            if one.slot is not None and one.states is not None and prefix + one.name in found:
+                narrow = one.states.weight.bfloat16() if self._optimizer.schedule.unfinished else one.slot  # it may hold a gradient
+                found[prefix + one.name] = narrow.view(one.parameter.shape)
 
 
 def _own_storage(one: Offloaded) -> None:
