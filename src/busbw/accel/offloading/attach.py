@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from busbw.accel.ddp import Attached, prepare
@@ -55,7 +56,8 @@ def offload(
     device = parameters[0].local.device
     groups = [{key: value for key, value in group.items() if key not in ("foreach", "fused")} for group in optimizer.param_groups]
     made = OffloadedAdamW(groups, parameters, units[0], device, settings)
-    _narrow(parameters)
+    made.defaults = dict(optimizer.defaults)  # some schedulers read them
+    _narrow(inner, parameters)
     if optimizer.state:
         made.load_state_dict(optimizer.state_dict())
     if isinstance(model, DistributedDataParallel):
@@ -66,8 +68,7 @@ def offload(
         made.at_end([Streamer(inner, made, units).close])
     else:
         made.at_end([handle.remove for handle in _waits(made, units)])
-        made.at_end([inner.register_load_state_dict_post_hook(lambda *_: made.adopt()).remove])
-    made.at_end([inner.register_state_dict_pre_hook(lambda *_: made.ready()).remove])
+    made.at_end([handle.remove for handle in _loads(inner, made, adopt=not stream_weights)])
     return made
 
 
@@ -83,6 +84,9 @@ def _check(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     if missing or strange:
         what = f"{missing[0]} is not among the optimizer's parameters" if missing else f"{len(strange)} parameters are not of the model"
         raise UsageError(what, "make the optimizer of all trained parameters of the model")
+    if getattr(optimizer.step, "_wrapped_by_lr_sched", False):
+        raise UsageError("a scheduler was made of the given AdamW and would not reach the new one", "make it of what offload returns")
+    _check_parameters(model)
     narrow = all(parameter.dtype == torch.bfloat16 for parameter in model.parameters())
     if not narrow and any(isinstance(module, FSDPModule) for module in model.modules()):
         raise UsageError("the sharded model is not in bf16", "convert it with model.bfloat16() before fully_shard")
@@ -91,13 +95,23 @@ def _check(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         raise UsageError(f"the model's parameters are on {', '.join(sorted(devices))}", "move the model to one GPU first")
 
 
+def _check_parameters(model: nn.Module) -> None:
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and not (parameter.is_floating_point() and parameter.is_contiguous()):
+            kind = "not contiguous" if parameter.is_floating_point() else f"of {parameter.dtype}"
+            raise UsageError(f"the parameter {name} is {kind}", "offload takes real parameters that are contiguous in memory")
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse and module.weight.requires_grad:
+            raise UsageError(f"{name} has sparse gradients, and offload takes dense ones", "leave out sparse=True")
+
+
 def _parameters(model: nn.Module, optimizer: torch.optim.AdamW, units: list[Unit]) -> list[Offloaded]:
-    """The optimizer's parameters, in the order of the model."""
+    """The optimizer's parameters that are trained, in the order of the model."""
     group_of = {id(parameter): number for number, group in enumerate(optimizer.param_groups) for parameter in group["params"]}
     belongs = owners(units)
     found: list[Offloaded] = []
     for name, parameter in model.named_parameters():
-        if id(parameter) in group_of:
+        if id(parameter) in group_of and parameter.requires_grad:
             unit = belongs[id(parameter)]
             one = Offloaded(name, parameter, group_of[id(parameter)], len(found), unit, local_part(parameter))
             unit.parameters.append(one)
@@ -107,12 +121,33 @@ def _parameters(model: nn.Module, optimizer: torch.optim.AdamW, units: list[Unit
     return found
 
 
-def _narrow(parameters: list[Offloaded]) -> None:
-    """Make the parameters bf16 on the device. Their fp32 values have been copied."""
+def _narrow(model: nn.Module, parameters: list[Offloaded]) -> None:
+    """Make all parameters bf16 on the device, frozen ones too. The fp32 values of trained ones have been copied."""
+    for parameter in model.parameters():
+        if parameter.dtype in (torch.float16, torch.float32, torch.float64):
+            parameter.data = parameter.data.to(torch.bfloat16)
     for one in parameters:
-        if one.parameter.dtype != torch.bfloat16:
-            one.parameter.data = one.parameter.data.to(torch.bfloat16)
-            one.local = local_part(one.parameter)
+        one.local = local_part(one.parameter)
+
+
+def _loads(model: nn.Module, made: OffloadedAdamW, *, adopt: bool) -> list[Any]:
+    """A state_dict of the model, or of a module in it, waits for its weights; what is loaded into it is trained on."""
+    by_id = {id(one.parameter): one for one in made.parameters}
+    handles: list[Any] = []
+    for module in model.modules():
+        own = {name: by_id[id(one)] for name, one in module.named_parameters(recurse=False) if id(one) in by_id}
+        if own:
+            handles.append(module.register_state_dict_pre_hook(lambda *_, own=own: made.ready(list(own.values()))))
+            if adopt:
+                handles.append(module.register_load_state_dict_post_hook(lambda module, _, own=own: _adopt(made, module, own)))
+    return handles
+
+
+def _adopt(made: OffloadedAdamW, module: nn.Module, own: dict[str, Offloaded]) -> None:
+    for name, one in own.items():
+        if not isinstance(one.parameter, DTensor) and getattr(module, name) is not one.parameter:
+            raise UsageError(f"load_state_dict replaced the parameter {one.name}", "load without assign=True, or load before offload")
+    made.adopt(list(own.values()))
 
 
 def _collector(made: OffloadedAdamW, one: Offloaded) -> Any:

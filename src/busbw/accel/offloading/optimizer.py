@@ -55,6 +55,8 @@ class OffloadedAdamW(torch.optim.Optimizer):
         self._borrowed = self._accumulates = False
         self._accumulated: dict[int, Offloaded] = {}
         self.waited_s = 0.0
+        mine = {id(one.parameter) for one in parameters}
+        self._frozen = [one for group in groups for one in group["params"] if id(one) not in mine]
         self._at_end: list[Callable[[], object]] = []
         weakref.finalize(self, self.worker.close)  # also at the end of the program, which must not end below a running thread
 
@@ -120,11 +122,15 @@ class OffloadedAdamW(torch.optim.Optimizer):
         """
         if closure is not None:
             raise UsageError("an offloaded AdamW takes no closure", "call it after backward, without arguments")
+        if any(one.requires_grad for one in self._frozen):
+            raise UsageError(
+                "a parameter that was frozen when offload was called requires a gradient", "unfreeze parameters before offload"
+            )
         self._collect_accumulated()
         self._return_borrowed()
         self.schedule.end()
 
-    def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 - as in torch
+    def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop accumulated gradients and, with max_norm, those that came since the last step, for example before a backward failed."""
         self._return_borrowed()
         self._accumulated.clear()
@@ -191,10 +197,10 @@ class OffloadedAdamW(torch.optim.Optimizer):
         saving.load_weights(self.parameters, weights)
 
     @torch.no_grad()
-    def adopt(self) -> None:
-        """Take the weights that the model has now, for example after its load_state_dict."""
-        self.ready()
-        for one in self.parameters:
+    def adopt(self, parameters: Sequence[Offloaded] | None = None) -> None:
+        """Take the weights that the model, or these parameters of it, have now. After load_state_dict this has been done."""
+        self.ready(parameters)
+        for one in self.parameters if parameters is None else parameters:
             assert one.states is not None
             one.states.weight.copy_(one.local)
 

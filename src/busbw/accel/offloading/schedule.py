@@ -38,6 +38,7 @@ class Schedule:
         self._came: dict[int, Offloaded] = {}
         self._kept: dict[int, torch.Tensor] = {}  # gradients that wait on the device for the norm
         self._pieces: list[Piece] = []
+        self._begun: dict[int, Rule] = {}  # of updates that began in this step
 
     @property
     def begins_early(self) -> bool:
@@ -60,11 +61,16 @@ class Schedule:
         self._came[one.index] = one
         norm = self._norms.measure(one, gradient)
         if one.on_device and self.settings.max_norm is None:
-            device_states.update(one, gradient, self._rule_of(one, 1.0), (~norm.isfinite()).float())
+            device_states.update(one, gradient, self._begin(one), (~norm.isfinite()).float())
         elif one.on_device:
             self._kept[one.index] = gradient
         else:
             self._send(one, gradient)
+
+    def _begin(self, one: Offloaded) -> Rule:
+        """The rule of an update that begins before the end of the step."""
+        rule = self._begun[one.index] = self._rule_of(one, 1.0)
+        return rule
 
     def _send(self, one: Offloaded, gradient: torch.Tensor) -> None:
         assert one.slot is not None
@@ -73,17 +79,14 @@ class Schedule:
         self._down.throttle()
         self._down.after_current()
         self._norms.send(one, self._down)
-        rules = [self._rule_of(one, 1.0)] if self.begins_early else []
+        rules = [self._begin(one)] if self.begins_early else []
         limit = math.inf
         if self.begins_early and self.settings.max_norm is not None:
             limit = min(self.settings.max_norm, SPIKE * self._norms.last[one.index])
         pieces = [
-            Piece(
-                (one.unit.order, one.index, part.start), one, part, self._down.copy(one.slot[part], gradient[part]), list(rules), limit,
-                rules[0] if rules else None,
-            )
+            Piece((one.unit.order, one.index, part.start), one, part, self._down.copy(one.slot[part], gradient[part]), list(rules), limit)
             for part in one.pieces()
-        ]  # fmt: skip
+        ]
         if rules:
             self.worker.submit(pieces)
         self._pieces += pieces
@@ -93,10 +96,12 @@ class Schedule:
 
         Raises:
             BusbwError: a gradient is not finite.
+            UsageError: without max_norm, a learning rate changed after the updates began.
         """
         came, self._came = list(self._came.values()), {}
         pieces, self._pieces = self._pieces, []
         kept, self._kept = self._kept, {}
+        begun, self._begun = self._begun, {}
         if not came:
             return
         self._down.rest()
@@ -105,9 +110,15 @@ class Schedule:
         finite = self.norm < math.inf and not wrong  # if not wrong here, but on another rank, the norm is not finite
         limit = self.settings.max_norm
         if limit is None:
+            changed = [one.name for one in came if begun[one.index] != self._rule_of(one, 1.0)]
             self._count(came, wrong)
+            if changed:
+                raise UsageError(
+                    f"the learning rate or another number of {changed[0]}'s group changed between backward and step()",
+                    "change it before backward: without max_norm updates begin then",
+                )
         elif finite:
-            self._make(pieces, kept, came, min(1.0, limit / (self.norm + EPSILON)))
+            self._make(pieces, kept, came, begun, min(1.0, limit / (self.norm + EPSILON)))
             self._count(came, [])
         else:
             self._drop(pieces)
@@ -118,10 +129,12 @@ class Schedule:
         """With max_norm, leave out the gradients that came since the last step. Without it, their updates have begun for good."""
         if self._came and self.settings.max_norm is not None:
             pieces, self._pieces = self._pieces, []
-            self._came, self._kept = {}, {}
+            self._came, self._kept, self._begun = {}, {}, {}
             self._drop(pieces)
 
-    def _make(self, pieces: list[Piece], kept: dict[int, torch.Tensor], came: list[Offloaded], scale: float) -> None:
+    def _make(
+        self, pieces: list[Piece], kept: dict[int, torch.Tensor], came: list[Offloaded], begun: dict[int, Rule], scale: float
+    ) -> None:
         """Make the updates of a step with all its gradients scaled, if they have not been made so."""
         assert self.worker is not None
         early, rules = self.begins_early, {one.index: self._rule_of(one, scale) for one in came}
@@ -136,7 +149,7 @@ class Schedule:
         else:
             for piece in pieces:
                 one = piece.one
-                if piece.begun != rules[one.index] or not self._norms.last[one.index] <= piece.limit:  # else it has this update
+                if begun[one.index] != rules[one.index] or not self._norms.last[one.index] <= piece.limit:  # else it has this update
                     self.worker.revise(piece, rules[one.index])
         self._unclipped = self._unclipped + 1 if scale == 1 else 0
 

@@ -77,7 +77,11 @@ class Streamer:
             for parameter in one.parameters:
                 _own_storage(parameter)
             one.release()
-        self._handles.append(model.register_state_dict_post_hook(lambda *given: self._add_weights(*given)))
+        self._on_host = {id(one.parameter): one for one in optimizer.parameters if one.slot is not None}
+        for module in model.modules():
+            if any(id(one) in self._on_host for one in module.parameters(recurse=False)):
+                self._handles.append(module.register_state_dict_post_hook(lambda *given: self._add_weights(*given)))
+                self._handles.append(module.register_load_state_dict_pre_hook(_refuse))
         self._handles.append(model.register_load_state_dict_pre_hook(_refuse))
 
     def close(self) -> None:
@@ -144,12 +148,13 @@ class Streamer:
         if number:
             self._streamed[number - 1].fetch()
 
-    def _add_weights(self, _module: nn.Module, found: dict[str, Any], prefix: str, _metadata: Mapping[str, Any]) -> None:
-        """Give a state_dict of the model the weights on the host in place of the empty ones."""
-        for one in self._optimizer.parameters:
-            if one.slot is not None and one.states is not None and prefix + one.name in found:
+    def _add_weights(self, module: nn.Module, found: dict[str, Any], prefix: str, _metadata: Mapping[str, Any]) -> None:
+        """Give a state_dict the module's weights on the host in place of the empty ones."""
+        for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+            one = self._on_host.get(id(parameter))
+            if one is not None and one.slot is not None and one.states is not None and prefix + name in found:
                 narrow = one.states.weight.bfloat16() if self._optimizer.schedule.unfinished else one.slot  # it may hold a gradient
-                found[prefix + one.name] = narrow.view(one.parameter.shape)
+                found[prefix + name] = narrow.view(one.parameter.shape)
 
 
 def _own_storage(one: Offloaded) -> None:

@@ -24,7 +24,7 @@ class Piece:
     """A range of a parameter's elements whose gradient is on its way to the host. Ordered by when the weights are needed.
 
     `rules`: those to apply, each in place of the one before it; None restores what was there before. `applied` is in the states now.
-    `limit`: a gradient with a larger norm does not get the first rule. `begun`: the first rule, if it came before the end of backward.
+    `limit`: a gradient with a larger norm does not get the first rule.
     """
 
     rank: tuple[int, int, int]
@@ -33,7 +33,6 @@ class Piece:
     came: Copied = field(compare=False)
     rules: list[Rule | None] = field(compare=False)
     limit: float = field(compare=False, default=math.inf)
-    begun: Rule | None = field(compare=False, default=None)
     applied: Rule | None = field(compare=False, default=None)
     checked: bool = field(compare=False, default=False)
     idle: bool = field(compare=False, default=False)
