@@ -205,6 +205,16 @@ def wide_shards() -> dict[str, Any]:
     return {"said": "nothing"}
 
 
+def wide_replicas() -> dict[str, Any]:
+    """DistributedDataParallel would not see the gradients of fp32 parameters that become bf16."""
+    net = DistributedDataParallel(Net().float())
+    try:
+        accel.offload(net, adamw(net), max_norm=None)
+    except Exception as error:
+        return {"said": f"{type(error).__name__}: {error}"}
+    return {"said": "nothing"}
+
+
 def dies() -> dict[str, Any]:
     """The last rank ends in the middle of a backward; the others write what they see and end too."""
     net = DistributedDataParallel(Net(), bucket_cap_mb=0.002)

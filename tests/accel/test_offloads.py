@@ -10,7 +10,7 @@ NAMES = ["ddp", "ddp_clipped", "ddp_int8", "fsdp", "fsdp_clipped", "ddp_replaced
 @pytest.fixture(scope="module", params=[(2, 1), (4, 2)], ids=["2 ranks", "2 hosts of 2"])
 def job(request, tmp_path_factory):
     ranks, hosts = request.param
-    return jobs.all_well(jobs.run(tmp_path_factory.mktemp("job"), "offloads", [*NAMES, "gathered_early", "wide_shards"], ranks, hosts))
+    return jobs.all_well(jobs.run(tmp_path_factory.mktemp("job"), "offloads", [*NAMES, "gathered_early", "wide_shards", "wide_replicas"], ranks, hosts))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -31,8 +31,9 @@ def test_weights_that_are_gathered_early_are_waited_for(job):
         assert at_once == later
 
 
-def test_fp32_shards_are_refused(job):
-    assert "not in bf16" in job[0]["wide_shards"]["said"]
+@pytest.mark.parametrize("name", ["wide_shards", "wide_replicas"])
+def test_fp32_parameters_that_are_sharded_or_replicated_are_refused(job, name):
+    assert "not in bf16" in job[0][name]["said"]
 
 
 def test_a_rank_that_ends_in_backward_is_named(tmp_path):

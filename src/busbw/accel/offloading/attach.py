@@ -33,7 +33,7 @@ def offload(
     backward and the next forward run; a module waits for its own. A parameter must be used only while its unit runs: a member of a
     ModuleList or Sequential, a module given to fully_shard, or else the whole model.
 
-    `model` is on its device, plain, wrapped in DistributedDataParallel, or sharded by fully_shard without an offload policy, in bf16.
+    `model` is on its device: plain, or in bf16 and wrapped in DistributedDataParallel or sharded by fully_shard without an offload policy.
     `max_norm`, `gpu_share`, `stream_weights`, `threads`, `skip_nonfinite`: see OffloadSettings. `exchange`: how gradients are averaged
     under DistributedDataParallel, as in `attach`, which must not be called then; None: uncompressed.
 
@@ -44,6 +44,8 @@ def offload(
     settings = OffloadSettings(max_norm, gpu_share, stream_weights, threads, skip_nonfinite)
     inner = model.module if isinstance(model, DistributedDataParallel) else model
     _check(inner, optimizer)
+    if inner is not model and any(one.requires_grad and one.dtype != torch.bfloat16 for one in inner.parameters()):
+        raise UsageError("the model in DistributedDataParallel is not in bf16", "convert it with model.bfloat16() before it is wrapped")
     if stream_weights and inner is not model:
         raise UsageError("stream_weights does not work under DistributedDataParallel", "shard the model by fully_shard, or leave it out")
     if stream_weights and any(isinstance(module, FSDPModule) for module in inner.modules()):
