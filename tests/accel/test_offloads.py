@@ -10,7 +10,9 @@ NAMES = ["ddp", "ddp_clipped", "ddp_int8", "fsdp", "fsdp_clipped", "ddp_replaced
 @pytest.fixture(scope="module", params=[(2, 1), (4, 2)], ids=["2 ranks", "2 hosts of 2"])
 def job(request, tmp_path_factory):
     ranks, hosts = request.param
-    return jobs.all_well(jobs.run(tmp_path_factory.mktemp("job"), "offloads", [*NAMES, "gathered_early", "wide_shards", "wide_replicas"], ranks, hosts))
+    return jobs.all_well(
+        jobs.run(tmp_path_factory.mktemp("job"), "offloads", [*NAMES, "gathered_early", "wide_shards", "wide_replicas"], ranks, hosts)
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
