@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -81,3 +82,11 @@ def test_a_disk_that_fails_is_named(saved, monkeypatch):
     with pytest.raises(BusbwError, match="No space left"):
         checkpoint.save({"step": 4}, saved, KIND)
     assert checkpoint.load(saved, KIND)["step"] == 3
+
+
+def test_a_loaded_state_stays_in_the_file_until_it_is_used(tmp_path):
+    checkpoint.save({"weights": torch.ones(1 << 20)}, tmp_path / "saved", "kind")
+    found = checkpoint.load(tmp_path / "saved", "kind")
+    assert str(tmp_path / "saved") in Path("/proc/self/maps").read_text()
+    checkpoint.save({"weights": torch.zeros(1 << 20)}, tmp_path / "saved", "kind")
+    assert (found["weights"] == 1).all()

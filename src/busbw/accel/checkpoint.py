@@ -42,7 +42,7 @@ def save(state: Mapping[str, Any], path: str | os.PathLike[str], kind: str) -> N
 
 
 def load(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
-    """The state of a checkpoint of this kind, its tensors in host memory. Executes nothing that the file contains.
+    """The state of a checkpoint of this kind. Its tensors are read from the file when they are used. Executes nothing that it contains.
 
     Raises:
         UsageError: there is no such file, it is cut off or damaged, or holds something else.
@@ -52,7 +52,7 @@ def load(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
             damaged = archive.testzip()
         if damaged is not None:
             raise ValueError(f"the checksum of {damaged} is wrong")
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except FileNotFoundError:
         raise UsageError(f"there is no checkpoint {path}", "name a file that was saved before") from None
     except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
