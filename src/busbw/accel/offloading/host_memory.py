@@ -6,7 +6,9 @@ memory that has been touched (benchmarks/host_memory_1xh100_202611).
 
 import contextlib
 import mmap
+import weakref
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -56,11 +58,13 @@ class Slab:
         Raises:
             NoMeasurement: the memory cannot be mapped or pinned.
         """
-        self._used, self._pinned = 0, False
+        self._used = 0
+        self._unpin: Any = None
         try:
             self._map = mmap.mmap(-1, max(nbytes, mmap.PAGESIZE), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except OSError as error:
             raise NoMeasurement(f"{nbytes / 1e9:.1f} GB of host memory cannot be mapped: {error.strerror}", "ulimit -v, free -g") from error
+        self._map.madvise(mmap.MADV_DONTFORK)  # a DataLoader's processes would keep a copy of each page that is then updated
         with contextlib.suppress(OSError):  # a kernel without huge pages
             self._map.madvise(mmap.MADV_HUGEPAGE)
         self._bytes = torch.frombuffer(self._map, dtype=torch.uint8)
@@ -73,7 +77,8 @@ class Slab:
         if int(code) != 0:
             amount = f"{self._bytes.numel() / 1e9:.1f} GB of host memory cannot be pinned"
             raise NoMeasurement(f"{amount}: CUDA error {int(code)} ({code})", "ulimit -l unlimited, or docker run --ulimit memlock=-1")
-        self._pinned = True
+        self._unpin = weakref.finalize(self, _unpin, self._bytes)  # CUDA would take memory that is unmapped and mapped again for pinned
+        self._unpin.atexit = False
 
     def take(self, count: int, dtype: torch.dtype) -> torch.Tensor:
         """The next `count` elements as a tensor."""
@@ -85,13 +90,16 @@ class Slab:
     @property
     def pinned_bytes(self) -> int:
         """Its size while it is pinned, else 0."""
-        return int(self._bytes.numel()) if self._pinned else 0
+        return int(self._bytes.numel()) if self._unpin is not None and self._unpin.alive else 0
 
     def close(self) -> None:
         """Unpin it. The memory itself is freed with the last tensor."""
-        if self._pinned:
-            torch.cuda.cudart().cudaHostUnregister(self._bytes.data_ptr())
-            self._pinned = False
+        if self._unpin is not None:
+            self._unpin()
+
+
+def _unpin(memory: torch.Tensor) -> None:
+    torch.cuda.cudart().cudaHostUnregister(memory.data_ptr())
 
 
 def padded(size: int) -> int:

@@ -61,6 +61,8 @@ class Lane:
 
     def throttle(self) -> None:
         """Block this thread while more than IN_FLIGHT bytes wait to be copied: a program far ahead of the GPU would fill its memory."""
+        while self._flying and self._flying[0][0].done():
+            self._flying.popleft()
         while sum(size for _, size in self._flying) > IN_FLIGHT:
             copied, _ = self._flying.popleft()
             copied.wait()

@@ -40,9 +40,10 @@ def load_state_dict(parameters: Sequence[Offloaded], groups: Sequence[dict[str, 
     pairs = [(one, found["state"].get(mine[id(one.parameter)])) for one in parameters]
     for one, state in pairs:
         for name in _NAMES if state else ():
-            if state[name].numel() not in (one.count, one.parameter.numel()):
+            count = local_part(state[name]).numel()
+            if count != one.count:
                 raise UsageError(
-                    f"the state of {one.name} has {state[name].numel()} elements in {name}, and the parameter {one.count}",
+                    f"the state of {one.name} has {count} elements in {name}, and the parameter {one.count}",
                     "load the state of the same model",
                 )
     for one, state in pairs:

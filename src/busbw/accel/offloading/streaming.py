@@ -52,7 +52,9 @@ class Streamed:
             self._copied.hold_stream()
 
     def release(self) -> None:
-        """Free the device's memory."""
+        """Free the device's memory. What takes it next waits for a copy that may still write to it."""
+        if self._copied is not None:
+            self._copied.hold_stream()
         for one in self.parameters:
             one.local.untyped_storage().resize_(0)
         self._room, self._copied, self.here = None, None, False

@@ -102,7 +102,8 @@ class Worker:
         with self._state:
             self._closed = True
             self._state.notify_all()
-        self._thread.join(LIMIT_S)
+        if threading.current_thread() is not self._thread:  # which may collect garbage too
+            self._thread.join(LIMIT_S)
         self.adam.close()
 
     def _run(self) -> None:
