@@ -1,16 +1,18 @@
 """What goes wrong with an offloaded AdamW: gradients that are not finite, too little memory, updates that fail, wrong arguments."""
 
 import math
+import os
+from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from offload_pair import Net, Pair  # noqa: E402
+from offload_pair import DEVICE, Net, Pair  # noqa: E402
 from torch import nn  # noqa: E402
 
 from busbw.accel import offload  # noqa: E402
-from busbw.accel.offloading import host_memory, schedule, worker  # noqa: E402
+from busbw.accel.offloading import host_memory, lanes, schedule, worker  # noqa: E402
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -175,3 +177,28 @@ def test_sparse_gradients_are_refused():
     net = nn.Embedding(5, 3, sparse=True)
     with pytest.raises(UsageError, match="sparse gradients"):
         offload(net, torch.optim.AdamW(net.parameters()), max_norm=None)
+
+
+def test_states_are_not_copied_into_forked_processes():
+    slab = host_memory.Slab(1 << 22, pinned=False)
+    place = f"{slab.take(1, torch.uint8).data_ptr() + (1 << 21):x}"
+    child = os.fork()
+    if not child:
+        ranges = [line.split()[0].split("-") for line in Path("/proc/self/maps").read_text().splitlines()]
+        os._exit(any(int(first, 16) <= int(place, 16) < int(end, 16) for first, end in ranges))
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.skipif(DEVICE.type != "cuda", reason="pins memory")
+def test_memory_is_unpinned_before_it_is_unmapped():
+    slab = host_memory.Slab(1 << 22, pinned=True)
+    kept = slab.take(8, torch.uint8)
+    del slab
+    assert int(torch.cuda.cudart().cudaHostUnregister(kept.data_ptr())) != 0
+
+
+def test_a_lane_forgets_copies_that_have_ended():
+    lane = lanes.Lane(torch.device("cpu"))
+    lane._flying.extend((lanes.Copied(None, None), 4) for _ in range(100))
+    lane.throttle()
+    assert not lane._flying
