@@ -1,7 +1,36 @@
-"""Makes the modules beside the tests importable by name: tests are imported by path."""
+"""Makes the modules in this folder importable by name, since tests are imported by path; fixtures of updates on the CPU."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
+
+
+@pytest.fixture(params=["native", "torch"])
+def updates(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Which library does the updates."""
+    from busbw.accel import host_adam
+
+    host_adam._library.cache_clear()
+    if request.param == "native":
+        monkeypatch.setenv("BUSBW_PLUGIN", str(request.getfixturevalue("plugin_library")))
+    else:
+        monkeypatch.setattr(host_adam, "_library", lambda: None)
+    yield request.param
+    if request.param == "native":
+        host_adam._library.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Threads of PyTorch that wait for each other take longer than small products."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -12,19 +12,6 @@ pytestmark = pytest.mark.torch
 COUNT = 100_003
 
 
-@pytest.fixture(params=["native", "torch"])
-def library(request, monkeypatch):
-    """Which library does the updates."""
-    host_adam._library.cache_clear()
-    if request.param == "native":
-        monkeypatch.setenv("BUSBW_PLUGIN", str(request.getfixturevalue("plugin_library")))
-    else:
-        monkeypatch.setattr(host_adam, "_library", lambda: None)
-    yield request.param
-    if request.param == "native":
-        host_adam._library.cache_clear()
-
-
 def made(count=COUNT, seed=1):
     torch.manual_seed(seed)
     return States(torch.randn(count), torch.zeros(count), torch.zeros(count))
@@ -34,10 +21,10 @@ def gradients(step, count=COUNT, dtype=torch.bfloat16):
     return torch.randn(count, generator=torch.Generator().manual_seed(step)).mul_(1e-2).to(dtype)
 
 
-def test_1000_steps_equal_torch_adamw_to_1e_6(library):
+def test_1000_steps_equal_torch_adamw_to_1e_6(updates):
     count, steps = 3001, 1000
     states, adam = made(count), HostAdam(2)
-    assert adam.native == (library == "native")
+    assert adam.native == (updates == "native")
     plain = torch.nn.Parameter(states.weight.clone())
     optimizer = torch.optim.AdamW([plain], lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
     for step in range(1, steps + 1):
@@ -50,14 +37,14 @@ def test_1000_steps_equal_torch_adamw_to_1e_6(library):
     adam.close()
 
 
-def test_weights_in_bf16_are_the_rounded_ones(library):
+def test_weights_in_bf16_are_the_rounded_ones(updates):
     states, adam, copy = made(), HostAdam(3), torch.empty(COUNT, dtype=torch.bfloat16)
     adam.update(Rule(1, 1e-3), gradients(1), states, copy)
     assert torch.equal(copy, states.weight.bfloat16())
     adam.close()
 
 
-def test_scale_multiplies_the_gradients(library):
+def test_scale_multiplies_the_gradients(updates):
     first, second, adam = made(), made(), HostAdam(2)
     adam.update(Rule(1, 1e-3, scale=0.25), gradients(1), first)
     adam.update(Rule(1, 1e-3), gradients(1).mul(0.25), second)
@@ -66,7 +53,7 @@ def test_scale_multiplies_the_gradients(library):
 
 
 @pytest.mark.parametrize("betas", [(0.0, 0.99), (0.9, 0.0), (0.0, 0.0)])
-@pytest.mark.usefixtures("library")
+@pytest.mark.usefixtures("updates")
 def test_updates_that_keep_no_moment_are_replaced(betas):
     adam, mine, plain = HostAdam(2), made(100), made(100)
     for states in (mine, plain):
@@ -80,7 +67,7 @@ def test_updates_that_keep_no_moment_are_replaced(betas):
     adam.close()
 
 
-@pytest.mark.usefixtures("library")
+@pytest.mark.usefixtures("updates")
 def test_a_first_update_that_is_undone_leaves_no_moment_where_none_was():
     adam, states, gradient = HostAdam(2), made(COUNT), gradients(1).mul(1e4)
     adam.update(Rule(1, 1e-3), gradient, states)
@@ -115,7 +102,7 @@ def test_number_of_threads_changes_no_bit(plugin_library, monkeypatch):
         (lambda states: (gradients(1, 2 * COUNT)[::2], states), "gradient is .* not contiguous"),
     ],
 )
-def test_tensors_that_do_not_fit_are_refused(library, change, message):
+def test_tensors_that_do_not_fit_are_refused(updates, change, message):
     adam, states = HostAdam(1), made()
     before = states.weight.clone()
     gradient, states = change(states)

@@ -12,34 +12,12 @@ torch = pytest.importorskip("torch")
 from offload_pair import DEVICE, WIDTH, LateLane, Named, Net, Pair, groups  # noqa: E402
 from torch import nn  # noqa: E402
 
-from busbw.accel import host_adam, offload  # noqa: E402
+from busbw.accel import offload  # noqa: E402
 from busbw.accel.offloading import optimizer as optimizers  # noqa: E402
 from busbw.accel.offloading import schedule, units  # noqa: E402
 from busbw.core.errors import UsageError  # noqa: E402
 
-pytestmark = pytest.mark.torch
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Threads of PyTorch that wait for each other take longer than these small products."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(params=["native", "torch"])
-def updates(request, monkeypatch):
-    """Which library does the updates."""
-    host_adam._library.cache_clear()
-    if request.param == "native":
-        monkeypatch.setenv("BUSBW_PLUGIN", str(request.getfixturevalue("plugin_library")))
-    else:
-        monkeypatch.setattr(host_adam, "_library", lambda: None)
-    yield request.param
-    if request.param == "native":
-        host_adam._library.cache_clear()
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 
 
 @pytest.fixture(params=[units.PIECE, 1000], ids=["whole", "pieces"])

@@ -15,16 +15,7 @@ from busbw.accel import offload  # noqa: E402
 from busbw.accel.offloading import host_memory, lanes, schedule, worker  # noqa: E402
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError  # noqa: E402
 
-pytestmark = pytest.mark.torch
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Threads of PyTorch that wait for each other take longer than these small products."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 
 
 def test_a_step_that_began_early_and_is_not_finite_is_undone(monkeypatch):
