@@ -15,6 +15,8 @@ from busbw.accel.offloading import lanes
 
 WIDTH, TOKENS = 48, 37
 DEVICE = torch.device(os.environ.get("ACCEL_DEVICE", "cpu"))
+# PyTorch's fused AdamW on a GPU computes 1 - beta2 in fp32: the second moment is 1.3e-5 low, and each update 6e-6 off.
+FUSED_WITHIN = 1e-5
 
 
 class Block(nn.Module):
@@ -89,8 +91,10 @@ class Pair:
 
     def check(self, within=1e-6):
         weights = self.optimizer.weights()
+        fused = {one.name for one in self.optimizer.parameters if one.on_device and DEVICE.type == "cuda"}
         for name, one in self.plain.items():
-            assert (weights[name].to(DEVICE) - one.detach()).norm() < within * one.detach().norm(), name
+            bound = max(within, FUSED_WITHIN) if name in fused else within
+            assert (weights[name].to(DEVICE) - one.detach()).norm() < bound * one.detach().norm(), name
             assert torch.equal(self.net.state_dict()[name].to(DEVICE), weights[name].to(DEVICE).bfloat16()), name
 
 
