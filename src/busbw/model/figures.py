@@ -18,6 +18,14 @@ def where_text(figure: Figure) -> str:
     return format_size(figure.row.size_bytes) + (f" {IN_PLACE}" if figure.placement == IN_PLACE else "")
 
 
+def duration(seconds: float) -> str:
+    """`8.22 us`, `3.99 ms` or `1.5 s`: three digits, without an exponent below 1,000 s."""
+    for unit, scale in (("us", 1e6), ("ms", 1e3)):
+        if seconds * scale < 999.5:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
 def sampled(result: Result) -> Series:
     """The cells of precise timing."""
     return [figure for figure in every(result) if figure.cell.stopped]

@@ -11,7 +11,7 @@ from busbw.core.topology import Topology
 from busbw.model import data_findings, machine_findings, network_findings, timing_findings, traffic_findings
 from busbw.model.bounds import GIVEN, bounds
 from busbw.model.fabric import NoFabric, gb
-from busbw.model.figures import Series, dips, half_peak, still_rising, where_text
+from busbw.model.figures import Series, dips, duration, half_peak, still_rising, where_text
 from busbw.model.payload import plan
 from busbw.model.rule import Conclusion, Rule, Run, apply
 from busbw.model.world import Used
@@ -134,8 +134,7 @@ def _latency(run: Run) -> Conclusion | None:
     (line, top), first, half = best, best[0][0], half_peak(*best)
     if half is first:
         return None
-    micro = first.cell.time_s * 1e6
-    floor = f"{where_text(first)} takes {f'{micro:.3g} us' if micro < 1000 else f'{micro / 1000:.3g} ms'}"
+    floor = f"{where_text(first)} takes {duration(first.cell.time_s)}"
     if still_rising(line) and top is line[-1]:
         return Conclusion(Verdict.PASS, f"{floor}; busbw is still rising at {format_size(top.row.size_bytes)}, the largest size")
     ruled = f"bandwidth-bound from {format_size(half.row.size_bytes)} on, where busbw reaches half of its peak"

@@ -8,7 +8,7 @@ from busbw.core.finding import Verdict
 from busbw.core.result import Cell, Device, Link, Result
 from busbw.core.sizes import counted, format_size
 from busbw.model.fabric import gb
-from busbw.model.figures import repeated, sampled, where_text
+from busbw.model.figures import duration, repeated, sampled, where_text
 from busbw.model.rule import Conclusion, Find, Rule, Run
 from busbw.stats.summary import nearest_rank
 
@@ -81,9 +81,9 @@ def _late(run: Run) -> Conclusion | None:
     usual = statistics.median(by for _, by in seen)
     if usual < TURN_S and _crowded(run):
         return None
-    message = f"{name} is late: it starts operations {usual * 1e6:.3g} us after the others, in {len(seen)} of {len(sampled(result))} cells"
+    message = f"{name} is late: it starts operations {duration(usual)} after the others, in {len(seen)} of {len(sampled(result))} cells"
     alone_s = worst.cell.op_s or worst.time_s
-    evidence = f"{by * 1e6:.3g} us at {where_text(worst)}, where the operation takes {alone_s * 1e6:.4g} us without the wait"
+    evidence = f"{duration(by)} at {where_text(worst)}, where the operation takes {duration(alone_s)} without the wait"
     fix = "look for other processes on its host's CPU or GPU: `top`, `nvidia-smi`"
     return Conclusion(Verdict.WARN, message, evidence, fix)
 
@@ -100,7 +100,7 @@ def _slow_host(run: Run) -> Conclusion | None:
     if usual[slowest] < SLOW_HOST * others:
         return None
     name = next((who(device) for device in result.world.devices if device.process == slowest), f"process {slowest}")
-    message = f"the host of {name} is slow: it takes {usual[slowest] * 1e6:.3g} us to enqueue an operation, others {others * 1e6:.3g}"
+    message = f"the host of {name} is slow: it takes {duration(usual[slowest])} to enqueue an operation, others {duration(others)}"
     fix = "check for other processes on its CPU, and its clock and power settings: `top`, `cpupower frequency-info`"
     return Conclusion(Verdict.WARN, message, "medians over all cells, as in the launch column", fix)
 
@@ -200,7 +200,7 @@ def _two_modes(run: Run) -> Conclusion | None:
         return None
     low, high = split[0].cell.modes_s or (0.0, 0.0)
     clusters = f"samples of {counted(len(split), 'cell')} fall into two groups"
-    message = f"{clusters}; at {where_text(split[0])} their medians are {low * 1e6:.4g} and {high * 1e6:.4g} us"
+    message = f"{clusters}; at {where_text(split[0])} their medians are {duration(low)} and {duration(high)}"
     fix = "do not rely on the median of such a cell; look for alternating paths or clocks, or other jobs"
     return Conclusion(Verdict.WARN, message, fix=fix)
 

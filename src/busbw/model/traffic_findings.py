@@ -6,7 +6,7 @@ from busbw.core.finding import Verdict
 from busbw.core.result import Result
 from busbw.core.sizes import format_size
 from busbw.core.traffic import Traffic
-from busbw.model.figures import where_text
+from busbw.model.figures import duration, where_text
 from busbw.model.rule import Conclusion, Rule, Run
 from busbw.model.timing_findings import who
 
@@ -53,12 +53,8 @@ def _measured(result: Result) -> str:
     figure = max(timed, key=lambda one: one.row.size_bytes)
     ends = figure.cell.ends_s or []
     first, last = (pick(range(len(ends)), key=ends.__getitem__) for pick in (min, max))
-    both = f"rank {last} ends last, after {_duration(ends[last])}, rank {first} first, after {_duration(ends[first])}"
+    both = f"rank {last} ends last, after {duration(ends[last])}, rank {first} first, after {duration(ends[first])}"
     return f"at {where_text(figure)} {both}"
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds * 1e6:.3g} us" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"
 
 
 RULES = (

@@ -8,6 +8,7 @@ from busbw.core.finding import Finding, Verdict
 from busbw.core.result import Cell, Device, Library, Link, Result, Row, World
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.core.topology import Host, Topology
+from busbw.model.figures import duration
 from busbw.model.rule import Run, apply
 from busbw.model.timing_findings import RULES, latest
 
@@ -125,7 +126,7 @@ def test_a_precise_cell_of_two_modes_is_not_uncertain() -> None:
 
 def test_two_modes_are_told() -> None:
     said = messages(result([cell(), cell(modes_s=(90e-6, 140e-6))]))["two_modes"]
-    assert said == "samples of 1 cell fall into two groups; at 2 KiB their medians are 90 and 140 us"
+    assert said == "samples of 1 cell fall into two groups; at 2 KiB their medians are 90 us and 140 us"
 
 
 def test_repeats_are_held_against_what_one_repeat_knows() -> None:
@@ -149,7 +150,7 @@ def test_with_three_hosts_two_slow_pairs_still_stand_out(share: float) -> None:
 def test_a_host_that_takes_twice_as_long_to_enqueue_is_named() -> None:
     said = messages(result([cell(launches_s=[7e-6, 6e-6, 7e-6, 20e-6])] * 3))
     assert said["slow_host"].startswith("the host of rank 3 on h2 (GPU 1 at 0000:03:00) is slow")
-    assert "20 us to enqueue an operation, others 7" in said["slow_host"]
+    assert "20 us to enqueue an operation, others 7 us" in said["slow_host"]
     assert "slow_host" not in messages(result([cell(launches_s=[6e-6, 10e-6])] * 3)), "cores of shared machines differ by half"
 
 
@@ -168,3 +169,19 @@ def test_the_slowest_rank_is_named_despite_another_weak_pair() -> None:
 def test_repeats_that_differ_by_over_100_percent_are_readable() -> None:
     said = messages(result([cell(), cell(time_s=260e-6)], sizes=[1024] * 2, repeats=[0, 1]))["repeats"]
     assert "by at most 160 % at 1 KiB" in said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0 us"),
+        (8.22e-6, "8.22 us"),
+        (999.4e-6, "999 us"),
+        (999.6e-6, "1 ms"),
+        (3.99e-3, "3.99 ms"),
+        (0.9996, "1 s"),
+        (12.34, "12.3 s"),
+    ],
+)
+def test_a_duration_has_three_digits_and_no_exponent(seconds, text):
+    assert duration(seconds) == text
