@@ -1,15 +1,14 @@
 """`busbw history`: results of the past, and whether a run differs from them."""
 
-import os
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import click
 
-from busbw.cli.parameters import File, Share, not_empty
-from busbw.cli.show import read_sweep
+from busbw.cli import history_runs
+from busbw.cli.history_options import HELP, db_option, filters
+from busbw.cli.parameters import Share, not_empty
+from busbw.cli.show import read_bytes, read_sweep, sweep_in
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
 from busbw.core.collectives import collective as collective_row
@@ -17,24 +16,14 @@ from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
 from busbw.core.history import Check, Standing
 from busbw.core.sizes import format_size, parse_size
+from busbw.history import exported
 from busbw.history.baseline import baseline
-from busbw.history.store import default_path, opened
-from busbw.stats.history import check
+from busbw.history.store import opened
+from busbw.stats.history import TOLERANCE, check
 from busbw.views import history as view
 
-HELP = {"help_option_names": ["-h", "--help"]}
 LAST = 30
 STANDINGS = {Standing.FINE: Exit.OK, Standing.SLOWER: Exit.BAD, Standing.UNKNOWN: Exit.UNKNOWN}
-
-
-def _db(function: Callable[..., Any]) -> Callable[..., Any]:
-    text = "the history's file  [default: busbw/history.sqlite under $XDG_DATA_HOME or ~/.local/share]"
-    return click.option("--db", type=File(), default=lambda: default_path(os.environ), help=text)(function)
-
-
-def _filters(function: Callable[..., Any]) -> Callable[..., Any]:
-    function = click.option("--collective", default="", callback=not_empty, help="only runs of this collective")(function)
-    return click.option("--machine", default="", callback=not_empty, help="only machines with this in their name")(function)
 
 
 @click.group("history", context_settings=HELP)
@@ -49,23 +38,23 @@ def command() -> None:
 @command.command("add", context_settings=HELP)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--collective", default=None, callback=not_empty, help="the collective of logs that do not name it")
-@_db
+@db_option
 def add(files: tuple[str, ...], collective: str | None, db: Path) -> int:
-    """Add the results in FILE... (- = stdin), as busbw show reads them. The same result twice is stored once.
+    """Add the results in FILE... (- = stdin): files as busbw show reads them, and what busbw history export printed.
 
-    All are added, or none: when one cannot be read, or there is no room.
+    The same result twice is stored once. All are added, or none: when one cannot be read, or there is no room.
     """
-    results = [(file, read_sweep(file, collective)) for file in files]
+    results = [(file, exported.when(data), sweep_in(data, file, collective)) for file in files for data in exported.split(read_bytes(file))]
     with opened(db, create=True) as history:
-        added = history.add([result for _, result in results])
-    for (file, _), (id, new) in zip(results, added, strict=True):
+        added = history.add([result for _, _, result in results], [when for _, when, _ in results])
+    for (file, _, _), (id, new) in zip(results, added, strict=True):
         answer(f"{file}: run {id}{'' if new else ', which was there already'}\n")
     return int(Exit.OK)
 
 
 @command.command("list", context_settings=HELP)
-@_filters
-@_db
+@filters
+@db_option
 def list_(machine: str, collective: str, db: Path) -> int:
     """List the runs, newest first."""
     name = collective_row(collective).name if collective else ""
@@ -81,8 +70,8 @@ def list_(machine: str, collective: str, db: Path) -> int:
 @command.command("plot", context_settings=HELP)
 @click.option("--size", required=True, help="the size whose busbw to plot: bytes, or a number with K, M or G")
 @click.option("--last", type=click.IntRange(1), default=LAST, show_default=True, help="runs to plot, at most")
-@_filters
-@_db
+@filters
+@db_option
 def plot(size: str, last: int, machine: str, collective: str, db: Path) -> int:
     """Plot one size's busbw over the last runs, for every machine and placement."""
     wanted = parse_size(size, "--size")
@@ -102,17 +91,25 @@ def plot(size: str, last: int, machine: str, collective: str, db: Path) -> int:
 @click.argument("file", metavar="FILE")
 @click.option("--last", type=click.IntRange(2), default=LAST, show_default=True, help="runs to compare with, at most")
 @click.option("--confidence", type=Share(0.5, 1.0), default="95%", show_default=True, help="how sure to be, over the whole sweep")
+@click.option(
+    "--tolerance",
+    type=Share(0.0, 10.0),
+    default=f"{TOLERANCE:.0%}",
+    show_default=True,
+    help="with few runs: fine if no cell can be slower by more",
+)
 @click.option("--collective", default=None, callback=not_empty, help="the collective of a log that does not name it")
-@_db
-def check_(file: str, last: int, confidence: float, collective: str | None, db: Path) -> int:
+@db_option
+def check_(file: str, last: int, confidence: float, tolerance: float, collective: str | None, db: Path) -> int:
     """Say whether the result in FILE (- = stdin) is slower than the last runs of its machine that have the same cells.
 
-    Exit code 1 when a cell is slower, 3 when too few runs are stored to tell. The result is not added.
+    Three runs show large changes, by their spread. 19 (at 95 %) also show small ones, by their order. Exit code 1 when a cell is slower,
+    3 when too few runs are stored to tell. The result is not added.
     """
     result = read_sweep(file, collective)
     with opened(db, create=False) as history:
         earlier = baseline(history, result, last)
-    found = check(result, earlier, confidence)
+    found = check(result, earlier, confidence, tolerance)
     if not result.complete or result.wrong():
         talk(f"note: {file} {'had wrong data' if result.wrong() else 'is of a sweep that did not end'}")
     answer(view.checked(found, width()))
@@ -128,3 +125,7 @@ def _more(found: Check, last: int) -> str:
         return f"add --last {found.needed}"
     less = f", or be less sure: --confidence {100 * (1 - 1 / (count + 1)) - 0.05:.1f}%" if count >= 2 else ""
     return f"busbw history add result.json after each run{less}"
+
+
+for _part in history_runs.COMMANDS:
+    command.add_command(_part)

@@ -36,7 +36,12 @@ def command(file: str, format_name: str, collective: str | None, table: int | No
 
 def read_sweep(file: str, collective: str | None, table: int | None = None) -> Result:
     """The sweep in a file, with a warning where its log holds several; UsageError for a training or a plan, which have no sizes."""
-    result = read(read_bytes(file), file, collective, table)
+    return sweep_in(read_bytes(file), file, collective, table)
+
+
+def sweep_in(data: bytes, file: str, collective: str | None, table: int | None = None) -> Result:
+    """As `read_sweep`, of what was read from the file."""
+    result = read(data, file, collective, table)
     if not isinstance(result, Result):
         raise UsageError(f"{file} is {kind(result)}, not a sweep", f"busbw show {file}")
     for finding in result.findings:

@@ -8,6 +8,8 @@ import msgspec
 from busbw.core.cells import CellKey
 from busbw.core.result import Result
 
+EARLIEST = 3  # runs to judge a new one by; with 2 a single degree of freedom finds only changes of several times
+
 
 class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run of the history, without its samples.
@@ -40,7 +42,10 @@ class StoredTime(msgspec.Struct, frozen=True):
 
 
 class CheckedCell(msgspec.Struct, frozen=True, kw_only=True):
-    """One cell compared with earlier runs: its time, their median, minimum and maximum (seconds), and the adjusted p-value."""
+    """One cell compared with earlier runs: its time, their median, minimum and maximum (seconds), and the adjusted p-value.
+
+    `most` is the upper limit of its time over that of earlier runs, where few runs are judged by their spread and have one.
+    """
 
     key: CellKey
     time_s: float
@@ -49,11 +54,24 @@ class CheckedCell(msgspec.Struct, frozen=True, kw_only=True):
     high_s: float
     p: float
     slower: bool
+    most: float | None = None
 
     @property
     def ratio(self) -> float:
         """Its time over their median."""
         return self.time_s / self.median_s
+
+    def within(self, tolerance: float) -> bool:
+        """Whether it cannot be slower by more than the tolerance, a fraction."""
+        return self.most is not None and self.most <= 1 + tolerance
+
+
+class Basis(Enum):
+    """What a check rests on: the order of many runs, the spread of few, or nothing."""
+
+    ORDER = "order"
+    SPREAD = "spread"
+    NONE = "none"
 
 
 class Standing(Enum):
@@ -64,14 +82,19 @@ class Standing(Enum):
     UNKNOWN = "unknown"
 
 
-class Check(msgspec.Struct, frozen=True):
-    """A run compared with the last runs of its machine. `alarm` is the probability that a run like them is called slower in any cell."""
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """A run compared with the last runs of its machine. `alarm` is the probability that a run like them is called slower in any cell.
+
+    By order it holds for any distribution of times, by spread if their logarithms are normal. `needed` runs allow a check by order.
+    """
 
     machine: str
     runs: list[int]
     needed: int
     confidence: float
+    tolerance: float
     alarm: float
+    basis: Basis
     cells: list[CheckedCell]
     standing: Standing
 

@@ -20,6 +20,7 @@ from busbw.core.result import Result
 from busbw.history.schema import check, migrate
 from busbw.history.stored import digest, stored
 
+MOST_ID = 1 << 63  # of SQLite
 WAIT_S = 10.0  # for another writer
 PAUSE_S = 0.02
 ADD = "busbw history add result.json"
@@ -41,26 +42,52 @@ class History:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
-    def add(self, results: Sequence[Result]) -> list[tuple[int, bool]]:
-        """The id of each run, and whether it is new: equal content is stored once. Stores all results or none."""
+    def add(self, results: Sequence[Result], when: Sequence[datetime | None] = ()) -> list[tuple[int, bool]]:
+        """The id of each run, and whether it is new: equal content is stored once. Stores all results or none.
+
+        `when` has the time of each result that does not say when it began; the present is used where that is None or missing.
+        """
+        times = [*when, *[None] * (len(results) - len(when))]
         try:
             with self._connection:  # commits, or rolls back where the transaction failed and SQLite has not done so
                 self._connection.execute("BEGIN IMMEDIATE")
-                return [self._add(result) for result in results]
+                return [self._add(result, time) for result, time in zip(results, times, strict=True)]
         except (OverflowError, UnicodeEncodeError) as error:  # only of a corrupt result
             raise UsageError(f"a value of the result cannot be stored: {error}", "inspect the result with busbw show") from error
 
-    def _add(self, result: Result) -> tuple[int, bool]:
+    def _add(self, result: Result, when: datetime | None) -> tuple[int, bool]:
         there = self.id_of(result)
         if there is not None:
             return there, False
-        run = stored(result, datetime.now())
+        run = stored(result, when or datetime.now())
         facts = {name: getattr(run, name) for name in RUN if name != "id"}
         facts |= {"digest": digest(result), "result": wire.encode(result).decode()}
         id = self._insert("runs", facts)
         for key, one in cells(result):
             self._insert("cells", msgspec.structs.asdict(key) | {"run": id, "time_s": one.time_s, "busbw": one.cell.busbw})
         return id, True
+
+    def text(self, id: int) -> str:
+        """A stored result as JSON on one line; UsageError if there is no such run."""
+        return str(self._of(id, "result"))
+
+    def start(self, id: int) -> str:
+        """When a run began, as StoredRun has it; UsageError if there is no such run."""
+        return str(self._of(id, "start"))
+
+    def _of(self, id: int, column: str) -> object:
+        row = self._connection.execute(f"SELECT {column} FROM runs WHERE id = ?", (id,)).fetchone() if abs(id) < MOST_ID else None
+        if row is None:
+            raise UsageError(f"no run {id} is stored", "busbw history list")
+        return row[0]
+
+    def remove(self, ids: Sequence[int]) -> None:
+        """Remove these runs and their cells, all or none."""
+        with self._connection:
+            self._connection.execute("BEGIN IMMEDIATE")
+            for id in ids:
+                self._connection.execute("DELETE FROM cells WHERE run = ?", (id,))
+                self._connection.execute("DELETE FROM runs WHERE id = ?", (id,))
 
     def runs(self, machine: str = "", collective: str = "") -> list[StoredRun]:
         """The runs whose machine contains `machine`, of one collective if given, newest first."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from busbw.core.cells import CellKey
 from busbw.core.collectives import BY_NAME
-from busbw.core.history import Check, Standing, StoredRun, StoredTime
+from busbw.core.history import EARLIEST, Basis, Check, CheckedCell, Standing, StoredRun, StoredTime
 from busbw.core.sizes import counted, format_size
 from busbw.views.columns import Column, aligned, wrapped
 from busbw.views.comparison import cell_text, placement, ratio_text
@@ -14,6 +14,7 @@ from busbw.views.formats import bandwidth_text, nccl_version_text, percent, time
 BAR = "█"
 PARTS = " ▏▎▍▌▋▊▉"
 BAR_WIDTH, BESIDE_BAR = 40, 43  # characters of the longest bar, and of id, date and figure before it
+WIDEST = 100.0  # limit of a ratio that says something
 DROP_ORDER = ("timing", "NCCL", "sizes", "machine", "collective")
 DROP_CELLS = ("p", "least to largest", "median")
 
@@ -90,21 +91,47 @@ def _bar(value: float, top: float, most: int) -> str:
 
 def checked(check: Check, width: int | None = None) -> str:
     """A run compared with the last ones: the conclusion first, then the cells that are slower, then what this rests on."""
-    count, total = len(check.runs), counted(len(check.cells), "cell")
     slower = [cell for cell in check.cells if cell.slower]
-    if check.standing is Standing.UNKNOWN:
-        stored = f"{counted(count, 'comparable run')} of this machine {'is' if count == 1 else 'are'} stored"
-        verdict = f"UNKNOWN  {stored}, {check.needed} are needed for {percent(check.confidence)} confidence"
-    elif slower:
-        worst = max(slower, key=lambda cell: cell.ratio)
-        at = f"largest {ratio_text(worst.ratio)} at {cell_text(worst.key)}"
-        verdict = f"SLOWER  {len(slower)} of {total} than in the last {count} runs, {at}"
-    else:
-        verdict = f"FINE  none of {total} is slower than in the last {count} runs"
-    text = wrapped(f"{verdict}\n{check.machine}\n", width)
+    text = wrapped(f"{_verdict(check, slower)}\n{check.machine}\n", width)
     if slower:
         text += "\n" + aligned(CELLS, slower, width, DROP_CELLS)
-    if check.standing is not Standing.UNKNOWN:
-        chance = percent(round(check.alarm, 4))
-        text += wrapped(f"\nthe chance that a run like those before is called slower, in any cell of the sweep, is {chance}\n", width)
-    return text
+    return text + (wrapped(f"\n{_basis(check)}\n", width) if check.basis is not Basis.NONE else "")
+
+
+def _verdict(check: Check, slower: Sequence[CheckedCell]) -> str:
+    count, total = len(check.runs), counted(len(check.cells), "cell")
+    if slower:
+        worst = max(slower, key=lambda cell: cell.ratio)
+        at = f"largest {ratio_text(worst.ratio)} at {cell_text(worst.key)}"
+        return f"SLOWER  {len(slower)} of {total} than in the last {count} runs, {at}"
+    if check.standing is Standing.FINE and check.basis is Basis.ORDER:
+        return f"FINE  none of {total} is slower than in the last {count} runs"
+    if check.standing is Standing.FINE:
+        return f"FINE  none of {total} is slower than in the last {count} runs by more than {percent(check.tolerance)}"
+    if check.basis is Basis.SPREAD:
+        return f"UNKNOWN  no cell is clearly slower than in the last {count} runs, but {_open(check)}"
+    stored = f"{counted(count, 'comparable run')} of this machine {'is' if count == 1 else 'are'} stored"
+    return f"UNKNOWN  {stored}; {EARLIEST} show large changes, {check.needed} are needed for {percent(check.confidence)} confidence"
+
+
+def _open(check: Check) -> str:
+    """Which cells may be slower by more than the tolerance, and by how much."""
+    unsure = [cell for cell in check.cells if not cell.within(check.tolerance)]
+    without = [cell for cell in unsure if cell.most is None]
+    widest = max(unsure, key=lambda cell: cell.most or 0.0)
+    may = f"{len(unsure)} of {counted(len(check.cells), 'cell')} may be slower by more than {percent(check.tolerance)}"
+    if widest.most is None:
+        return f"{may}: their earlier times are all equal"
+    limit = f"at most {ratio_text(widest.most)}" if widest.most < WIDEST else "by any factor"
+    largest = f"{limit} at {cell_text(widest.key)}"
+    return f"{may}, {largest}" + (f"; earlier times of {len(without)} are all equal" if without else "")
+
+
+def _basis(check: Check) -> str:
+    chance = f"the chance that a run like those before is called slower, in any cell of the sweep, is {percent(round(check.alarm, 4))}"
+    if check.basis is Basis.ORDER:
+        return chance
+    return (
+        f"judged by the spread of {len(check.runs)} runs: {chance} or less if times vary like a normal distribution; "
+        f"from {check.needed} runs on that chance holds for any distribution"
+    )

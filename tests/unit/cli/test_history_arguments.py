@@ -1,6 +1,14 @@
 """`busbw history`: add, list, plot and check as a person types them."""
 
+import fcntl
+import io
+import json
+import os
+import pty
 import random
+import subprocess
+import sys
+import termios
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +29,7 @@ def busbw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     monkeypatch.chdir(tmp_path)
 
     def run(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.stdin", io.StringIO())
         code = guarded(["history", *words])
         told = capsys.readouterr()
         return code, told.out, told.err
@@ -100,19 +109,109 @@ def test_a_slower_run_makes_check_exit_1(busbw: Busbw, kept: list[str], tmp_path
 
 
 def test_too_few_runs_are_unknown_with_a_hint(busbw: Busbw, tmp_path: Path) -> None:
-    files = [write(tmp_path / f"{number}.json", number) for number in range(6)]
-    busbw("add", *files)
-    slow = write(tmp_path / "slow.json", 21, slower=2.0, complete=False)
+    busbw("add", *(write(tmp_path / f"{number}.json", number) for number in range(2)))
+    slow = write(tmp_path / "slow.json", 21, slower=4.0, complete=False)
     code, out, told = busbw("check", slow)
-    assert (code, out.splitlines()[0]) == (3, "UNKNOWN  6 comparable runs of this machine are stored, 19 are needed for 95 % confidence")
+    first = "UNKNOWN  2 comparable runs of this machine are stored; 3 show large changes, 19 are needed for 95 % confidence"
+    assert (code, out.splitlines()[0]) == (3, first)
     assert "note: slow.json is of a sweep that did not end" in told
     less = told.split("--confidence ")[1].strip()
     assert busbw("check", slow, "--confidence", less)[0] == 1
-    assert "hint: add --last 99" in busbw("check", slow, "--confidence", "99%")[2]
+    busbw("add", *(write(tmp_path / f"{number}.json", number) for number in range(2, 7)))
+    assert "hint: add --last 99" in busbw("check", write(tmp_path / "like.json", 22), "--confidence", "99%", "--tolerance", "1%")[2]
+
+
+def test_three_runs_answer_for_large_changes_and_say_how_sure_they_are(busbw: Busbw, tmp_path: Path) -> None:
+    busbw("add", *(write(tmp_path / f"{number}.json", number) for number in range(3)))
+    code, out, told = busbw("check", write(tmp_path / "slow.json", 21, slower=4.0))
+    assert (code, told) == (1, "")
+    assert out.startswith("SLOWER  1 of 6 cells than in the last 3 runs, largest 4.")
+    assert "judged by the spread of 3 runs: the chance" in out and "is 5 % or less if times vary like a normal" in out
+    like = write(tmp_path / "like.json", 22)
+    code, out, told = busbw("check", like)
+    assert code == 3
+    assert out.startswith(
+        "UNKNOWN  no cell is clearly slower than in the last 3 runs, but 2 of 6 cells may be slower by more than 10 %, at most "
+    )
+    assert "hint: busbw history add" in told
+    code, out, _ = busbw("check", like, "--tolerance", "60%")
+    assert (code, out.splitlines()[0]) == (0, "FINE  none of 6 cells is slower than in the last 3 runs by more than 60 %")
+
+
+def test_a_run_is_shown_again_in_any_format(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
+    code, out, _ = busbw("show", "7", "--format", "json")
+    assert (code, out) == (0, (tmp_path / kept[6]).read_text())
+    assert busbw("show", "7")[1].startswith("AllReduce, 8 x NVIDIA H200 on 1 host")
+    for missing in ("20", "-1", "9" * 30):
+        assert busbw("show", "--", missing)[::2] == (2, f"error: no run {missing} is stored\n\nhint: busbw history list\n")
+
+
+def test_runs_are_removed_all_or_none(busbw: Busbw, kept: list[str]) -> None:
+    assert busbw("rm", "3", "99", "--yes")[0] == 2
+    code, _, told = busbw("rm", "3")
+    assert (code, told.splitlines()[-1]) == (2, "hint: add --yes")  # nobody can answer
+    assert len(busbw("list")[1].splitlines()) == 20
+    assert busbw("rm", "3", "4", "4", "--yes") == (0, "", "removed 2 runs\n")
+    assert [line.split()[0] for line in busbw("list")[1].splitlines()[-3:]] == ["5", "2", "1"]
+    assert "is 5.56 %" in busbw("check", kept[2], "--confidence", "94%")[1]  # of 17: also its cells are gone
+    assert busbw("add", kept[2])[1].endswith("run 20\n")
+
+
+@pytest.mark.parametrize(("typed", "code", "left"), [("y", 0, 18), ("n", 130, 19), ("\x03", 130, 19)])
+def test_a_person_is_asked(typed: str, code: int, left: int, busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
+    lead, follow = pty.openpty()
+    try:
+        os.write(lead, typed.encode() + b"\n")
+        words = [sys.executable, "-m", "busbw", "history", "rm", "5"]
+        done = subprocess.run(words, stdin=follow, capture_output=True, text=True, timeout=60, check=False, preexec_fn=_controlled)
+    finally:
+        os.close(lead)
+        os.close(follow)
+    assert done.returncode == code
+    assert "remove run 5?" in done.stderr
+    assert len(busbw("list")[1].splitlines()) == left + 1
+
+
+def _controlled() -> None:
+    """Make stdin the controlling terminal, which sends SIGINT for Ctrl-C."""
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def test_an_export_is_read_back_without_loss(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
+    bare = json.loads((tmp_path / kept[0]).read_text()) | {"start": ""}
+    (tmp_path / "bare.json").write_text(json.dumps(bare))
+    nan = json.loads((tmp_path / kept[1]).read_text())
+    nan["rows"][0]["out_of_place"]["busbw"] = "nan"
+    (tmp_path / "nan.json").write_text(json.dumps(nan))
+    busbw("add", "bare.json", "nan.json")
+    code, lines, _ = busbw("export")
+    assert (code, len(lines.splitlines())) == (0, 21)
+    (tmp_path / "all.jsonl").write_text(lines)
+    assert busbw("add", "all.jsonl")[1].count("there already") == 21
+    assert busbw("add", "all.jsonl", "--db", "new.sqlite")[0] == 0
+    assert busbw("export", "--db", "new.sqlite")[1] == lines
+    listed = [
+        [line.split()[1:] for line in busbw("list", "--db", db)[1].splitlines()] for db in ("new.sqlite", "data/busbw/history.sqlite")
+    ]
+    assert listed[0] == listed[1]
+
+
+def test_an_export_to_files_that_busbw_show_reads(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
+    code, out, _ = busbw("export", "2", "3", "-d", "some/where")
+    assert (code, out) == (0, "some/where/run-2.json\nsome/where/run-3.json\n")
+    assert (tmp_path / "some/where/run-2.json").read_text() == (tmp_path / kept[1]).read_text()
+    assert busbw("export", "2", "4", "-d", "some/where")[0] == 2
+    assert not (tmp_path / "some/where/run-4.json").exists()
+    assert busbw("export", "2", "4", "-d", "some/where", "--force")[0] == 0
+    assert busbw("export", "2", "--machine", "gpu-7")[0] == 2
+    assert busbw("export", "99")[0] == 2
+    assert busbw("export", "--collective", "broadcast") == (0, "", "no such run\n")
+    assert busbw("export", "-d", "run_1.json")[0] == 2
 
 
 def test_a_run_is_not_compared_with_itself(busbw: Busbw, kept: list[str]) -> None:
-    assert busbw("check", kept[0])[1].startswith("UNKNOWN  18 comparable runs")
+    assert "judged by the spread of 18 runs" in busbw("check", kept[0])[1]
 
 
 def test_another_file_can_be_named(busbw: Busbw, tmp_path: Path) -> None:

@@ -1,18 +1,24 @@
 """Which runs are of one machine, and whether a run differs from the last ones."""
 
+import importlib.util
 import random
+import sys
+from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
+from types import ModuleType
 
 import msgspec
 import pytest
 
 from busbw.core.cells import CellKey, cells
-from busbw.core.history import Check, Standing, machine
+from busbw.core.history import EARLIEST, Basis, Check, Standing, machine
 from busbw.core.result import Cell, Device, Library, Result, Row, World
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.history.stored import alike, digest, stored
 from busbw.stats.history import check, needed
 
+ROOT = Path(__file__).parents[3]
 NOW = datetime(2026, 11, 21, 18, 0, 0)
 Times = dict[CellKey, float]
 
@@ -54,13 +60,62 @@ def test_a_run_like_the_others_or_faster_is_fine() -> None:
 
 
 @pytest.mark.parametrize(("confidence", "count"), [(0.95, 19), (0.9, 9), (0.99, 99), (0.51, 2)])
-def test_the_runs_needed_to_be_so_sure(confidence: float, count: int) -> None:
+def test_the_runs_needed_for_a_check_by_order(confidence: float, count: int) -> None:
     assert needed(confidence) == count
     slow = run(random.Random(9), {7: 5.0})
-    assert checked(slow, count, confidence).standing is Standing.SLOWER
+    found = checked(slow, count, confidence)
+    assert (found.standing, found.basis) == (Standing.SLOWER, Basis.ORDER)
     fewer = checked(slow, count - 1, confidence)
-    assert (fewer.standing, fewer.needed) == (Standing.UNKNOWN, count)
-    assert not any(cell.slower for cell in fewer.cells)
+    assert (fewer.basis, fewer.needed) == (Basis.SPREAD if count > EARLIEST else Basis.NONE, count)
+
+
+def test_three_runs_show_a_large_change_and_two_do_not() -> None:
+    slow = run(random.Random(9), {7: 3.0})
+    found = checked(slow, 3)
+    assert (found.standing, found.basis, found.alarm) == (Standing.SLOWER, Basis.SPREAD, 0.05)
+    assert [cell.key.size_bytes for cell in found.cells if cell.slower] == [8 << 7]
+    two = checked(slow, 2)
+    assert (two.standing, two.basis) == (Standing.UNKNOWN, Basis.NONE)
+    assert not any(cell.slower for cell in two.cells)
+
+
+def test_few_runs_are_fine_only_if_no_cell_can_be_slower_by_more_than_the_tolerance() -> None:
+    past, new = earlier(random.Random(1), 6), run(random.Random(9))
+    most = [cell.most for cell in check(new, past, 0.95, 0.1).cells]
+    limit = max(value for value in most if value is not None) - 1
+    assert 0.02 < limit < 1
+    assert check(new, past, 0.95, limit + 1e-6).standing is Standing.FINE
+    assert check(new, past, 0.95, limit - 1e-6).standing is Standing.UNKNOWN
+
+
+def test_times_that_are_all_equal_are_no_spread() -> None:
+    same = {i: times(run(random.Random(1))) for i in range(3)}
+    found = check(run(random.Random(1), {7: 1.5}), same, 0.95)
+    assert found.standing is Standing.UNKNOWN
+    assert {cell.most for cell in found.cells} == {None}
+
+
+def test_enormous_spreads_do_not_overflow() -> None:
+    past = {i: times(run(random.Random(i), dict.fromkeys(range(20), 10.0 ** (3 * i)))) for i in range(3)}
+    assert check(run(random.Random(9)), past, 0.9999).standing is Standing.UNKNOWN
+
+
+@pytest.fixture
+def rates() -> Iterator[ModuleType]:
+    """benchmarks/history_rates.py, which records the same figures over 2000 checks."""
+    spec = importlib.util.spec_from_file_location("history_rates", ROOT / "benchmarks" / "history_rates.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["history_rates"] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["history_rates"]
+
+
+@pytest.mark.parametrize(("kind", "most"), [("normal", 0.02), ("skewed", 0.07)])
+def test_false_alarms_with_few_runs_are_as_rare_as_recorded(rates: ModuleType, kind: str, most: float) -> None:
+    for runs in (3, 5):
+        assert rates.alarms(rates.checks(random.Random(4), getattr(rates, kind), runs, 60)) <= most
 
 
 def test_no_history_at_all_is_unknown() -> None:
@@ -76,7 +131,7 @@ def test_runs_that_lack_a_cell_or_its_time_do_not_count() -> None:
     del past[5][key]
     found = check(run(random.Random(9)), past, 0.95)
     assert found.runs == [i for i in range(19) if i not in (3, 5)]
-    assert found.standing is Standing.UNKNOWN
+    assert found.basis is Basis.SPREAD
 
 
 def test_false_alarms_over_the_whole_sweep_are_as_rare_as_stated() -> None:

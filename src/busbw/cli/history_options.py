@@ -1,0 +1,24 @@
+"""Options that the commands of `busbw history` share."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from busbw.cli.parameters import File, not_empty
+from busbw.history.store import default_path
+
+HELP = {"help_option_names": ["-h", "--help"]}
+
+
+def db_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--db."""
+    text = "the history's file  [default: busbw/history.sqlite under $XDG_DATA_HOME or ~/.local/share]"
+    return click.option("--db", type=File(), default=lambda: default_path(os.environ), help=text)(function)
+
+
+def filters(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--machine and --collective."""
+    function = click.option("--collective", default="", callback=not_empty, help="only runs of this collective")(function)
+    return click.option("--machine", default="", callback=not_empty, help="only machines with this in their name")(function)

@@ -1,0 +1,57 @@
+"""The table of commands: complete, and its examples parse and appear in --help."""
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+import busbw.cli
+from busbw.cli.commands import BY_NAME, COMMANDS, PURPOSES, Examples
+from busbw.cli.main import cli
+
+from .test_written import commands, problem
+
+MOST = 96  # characters of a line of an example
+
+PATHS: list[tuple[str, Examples]] = [
+    *((row.name, row.examples) for row in COMMANDS),
+    *((f"{row.name} {part}", examples) for row in COMMANDS for part, examples in row.parts.items()),
+]
+
+
+def command(path: str) -> click.Command:
+    name, _, part = path.partition(" ")
+    found = cli.get_command(click.Context(cli), name)
+    assert found is not None
+    if not part:
+        return found
+    assert isinstance(found, click.Group)
+    return found.commands[part]
+
+
+def test_every_module_with_a_command_has_a_row() -> None:
+    modules = Path(busbw.cli.__file__).parent.glob("*.py")
+    own = {path.stem for path in modules if re.search(r"^def command\(|^command = ", path.read_text(encoding="utf-8"), re.MULTILINE)}
+    parts = {f"{row.name}_{part}" for row in COMMANDS for part in row.parts}
+    assert own - parts == set(BY_NAME)
+    assert {row.purpose for row in COMMANDS} == set(PURPOSES)
+
+
+@pytest.mark.parametrize("row", COMMANDS, ids=lambda row: row.name)
+def test_subcommands_are_those_of_the_row(row) -> None:
+    found = command(row.name)
+    assert set(row.parts) == (set(found.commands) if isinstance(found, click.Group) else set())
+
+
+@pytest.mark.parametrize(("path", "examples"), PATHS, ids=[path for path, _ in PATHS])
+def test_three_examples_that_parse_and_stand_in_the_help(path: str, examples: Examples) -> None:
+    assert len(examples) >= 3
+    assert any(f"busbw {path}" in line for _, line in examples)
+    shown = command(path).get_help(click.Context(command(path), info_name=f"busbw {path}", terminal_width=80))
+    for meaning, line in examples:
+        assert max(len(meaning), len(line)) <= MOST
+        parsed = commands(f"```sh\n{line}\n```\n")
+        assert parsed or "busbw" not in line
+        assert [problem(words) for words in parsed if problem(words)] == []
+        assert f"    # {meaning}\n    {line}" in shown
