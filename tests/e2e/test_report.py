@@ -1,5 +1,6 @@
 """`busbw report` on the command line: where the page goes, what it refuses, and its exit codes."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -69,33 +70,35 @@ def test_wrong_data_is_exit_code_1_and_still_a_page(run, tmp_path):
     ("words", "said", "hint"),
     [
         (["none.json"], "error: none.json: No such file or directory", "hint: name a result file"),
-        (["a"], "error: a: Is a directory", "hint: name a result file"),
-        (["."], "error: .: Is a directory", "hint: name a result file"),
-        (["log.txt", "/"], "error: /: Is a directory", "hint: name a result file"),
+        (["bin"], "error: bin: no file in it ends in .json, .jsonl, .log, .txt", "hint: name the files"),
+        (["broken"], "error: broken: none of its files can be read", "hint: busbw show FILE"),
         (["notes.txt"], "error: notes.txt: nccl-tests text: no row", "hint: give the standard output"),
         (["log.txt", "-o", "none/page.html"], "error: none/page.html: No such file or directory", "hint: name a file in a directory"),
         (["log.txt", "-o", "a"], "error: a: Is a directory", "hint: name a file in a directory"),
         (["log.txt", "a/run.json", "-o", "a/run.json"], "error: a/run.json: the page would overwrite a result", "-o report.html"),
         (["page.html"], "error: page.html: the page would overwrite a result", "hint: busbw report page.html -o report.html"),
+        (["a", "-o", "a/run.json"], "error: a/run.json: the page would overwrite a result", "-o report.html"),
         (["log.txt"] * 9, "error: report: 9 files, and a page shows at most 8", "hint: name 8 files or fewer"),
         ([], "Missing argument 'FILE...'", "hint: busbw report --help"),
     ],
     ids=[
         "missing",
-        "folder",
-        "this folder",
-        "the root",
+        "folder without results",
+        "folder of broken files",
         "no result",
         "no folder",
         "into a folder",
         "over an input",
         "over itself",
+        "over a file of the folder",
         "nine",
         "none",
     ],
 )
 def test_invalid_arguments_are_refused(run, results, words, said, hint):
     (results / "notes.txt").write_text("nothing measured\n")
+    (results / "broken").mkdir()
+    (results / "broken" / "half.json").write_text('{"schema": "busbw.result/1", "spec"')
     shutil.copy(LOG, results / "page.html")
     before = {path: path.read_bytes() for path in results.rglob("*.*") if path.is_file()}
     done = run("busbw", "report", *words)
@@ -109,3 +112,32 @@ def test_a_full_disk_is_reported(run, results):
     done = run("busbw", "report", "log.txt", "-o", "/dev/full")
     assert (done.code, done.out) == (3, "")
     assert "error: /dev/full: No space left on device" in done.err
+
+
+def test_a_directory_becomes_sections_and_what_cannot_be_read_is_named(run, results):
+    link = ROOT / "benchmarks" / "link_2cpu_202611" / "four_hosts.json"
+    plan = ROOT / "benchmarks" / "plan_2xh200_202611" / "gpt2.json"
+    pattern = ROOT / "benchmarks" / "capture_2xh100_202611" / "gpt2.jsonl"
+    training = ROOT / "benchmarks" / "train_2xh200_202611" / "25g_gpt2.json"
+    snapshot = ROOT / "tests" / "hosts" / "h200x2-recorded.jsonl"
+    for file in (link, pattern, training, snapshot):
+        shutil.copy(file, results / "a")
+    shutil.copy(plan, results / "plan.json")
+    (results / "a" / "notes.md").write_text("not a result")
+    fine = run("busbw", "report", "a", "plan.json")
+    assert (fine.code, fine.out, fine.err) == (0, "a/report.html\n", "")
+    text = (results / "a" / "report.html").read_text(encoding="utf-8")
+    titles = re.findall(r"<h2>(.*?)</h2>", text)
+    assert titles[-6:] == [
+        "Training of gpt2: a/25g_gpt2.json", "Link test: a/four_hosts.json", "Pattern: a/gpt2.jsonl",
+        "Snapshot: a/h200x2-recorded.jsonl", "Plan for gpt2: plan.json", "How to read it",
+    ]  # fmt: skip
+    assert "rates between hosts" in text
+    (results / "a" / "half.json").write_text('{"schema": "busbw.link/1", "hosts": [')
+    part = run("busbw", "report", "a")
+    assert (part.code, part.out) == (1, "a/report.html\n")
+    assert part.err.startswith("warning: skipped a/half.json: busbw.link/1: Input data was truncated")
+    assert "a/half.json was skipped" in (results / "a" / "report.html").read_text(encoding="utf-8")
+    assert run("busbw", "report", "plan.json", "--sign", "key").code == 2
+    assert run("busbw", "report", "plan.json").code == 0
+    assert "<h1>Plan for gpt2</h1>" in (results / "plan.html").read_text(encoding="utf-8")

@@ -7,8 +7,8 @@ import click
 
 from busbw.cli.alternate import alternate
 from busbw.cli.parameters import Share, not_empty
-from busbw.cli.show import read_sweep
 from busbw.cli.streams import answer
+from busbw.cli.sweep_files import read_sweep
 from busbw.cli.terminal import width
 from busbw.core.comparison import Comparison
 from busbw.core.errors import UsageError

@@ -8,8 +8,8 @@ import click
 from busbw.check.registry import find_row
 from busbw.cli.parameters import not_empty
 from busbw.cli.shared_options import format_option
-from busbw.cli.show import read_sweep, table_option
 from busbw.cli.streams import answer
+from busbw.cli.sweep_files import read_sweep, table_option
 from busbw.cli.system_options import changed, given_system, system_options
 from busbw.cli.terminal import width
 from busbw.core.cells import every, peak

@@ -8,8 +8,8 @@ import click
 from busbw.cli import history_runs
 from busbw.cli.history_options import HELP, db_option, filters
 from busbw.cli.parameters import Share, not_empty
-from busbw.cli.show import read_bytes, read_sweep, sweep_in
 from busbw.cli.streams import answer, talk
+from busbw.cli.sweep_files import read_bytes, read_sweep, sweep_in
 from busbw.cli.terminal import width
 from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import UsageError

@@ -7,8 +7,8 @@ import click
 from busbw.capture.files import load
 from busbw.cli.parameters import not_empty
 from busbw.cli.shared_options import format_option
-from busbw.cli.show import read_sweep
 from busbw.cli.streams import answer
+from busbw.cli.sweep_files import read_sweep
 from busbw.cli.system_options import (
     Counts,
     given_system,

@@ -7,8 +7,9 @@ from shlex import quote
 import click
 
 from busbw.cli.parameters import File, not_empty
-from busbw.cli.show import read_sweep, table_option
+from busbw.cli.report_files import expanded, gathered
 from busbw.cli.streams import answer
+from busbw.cli.sweep_files import table_option
 from busbw.core.comparison import Comparison
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.exits import Exit
@@ -16,6 +17,7 @@ from busbw.core.result import Result
 from busbw.host.signature import NAMESPACE, sign
 from busbw.host.signature import signer as signer_line
 from busbw.stats.compare import compare
+from busbw.views.html.others import page as page_of_others
 from busbw.views.html.page import page
 
 DEFAULT = "report.html"
@@ -24,25 +26,34 @@ DEFAULT = "report.html"
 @click.command("report", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option(
-    "-o", "--output", callback=not_empty, help="where the page goes, - = stdout; by default next to the first FILE, with its name and .html"
+    "-o",
+    "--output",
+    callback=not_empty,
+    help="where the page goes, - = stdout; by default next to the first FILE, with its name and .html, or in it as report.html",
 )
 @click.option("--collective", default=None, callback=not_empty, help="the collective of a log that does not name it")
 @table_option
 @click.option("--sign", "key", type=File(), metavar="KEY", help="put the results into the page and sign it with this OpenSSH key: FILE.sig")
 def command(files: tuple[str, ...], output: str | None, collective: str | None, table: int | None, key: Path | None) -> int:
-    """Write the results in FILE... (up to 8, - = stdin) as one self-contained HTML page, and print its path.
+    """Write FILE... (- = stdin) as one self-contained HTML page, and print its path.
 
-    Reads what busbw show reads: busbw.result/1, nccl-tests' JSON or text. Several results are also compared with the first. Exit code 1
-    when a result holds wrong data.
+    Reads what busbw show reads: sweeps, trainings, plans, replays, patterns, checks, tests of links, snapshots. Up to 8 sweeps share the
+    plots, and are compared with the first. A directory stands for its files that end in .json, .jsonl, .log or .txt; those that cannot
+    be read are named and left out. Exit code 1 when one was left out, or a result holds wrong data.
 
     With --sign the command that verifies the signature is printed too.
     """
     target = _target(files, output)
     if key is not None and target is None:
         raise UsageError("--sign signs a file, and -o - is stdout", "name a file with -o")
-    results = [read_sweep(file, collective, table) for file in files]
-    named = list(zip(_names(files), results, strict=True))
-    made = page(named, _comparisons(named), embed=key is not None)
+    sweeps, others = gathered(files, collective, table)
+    if key is not None and others.files:
+        raise UsageError(f"--sign is for sweeps, and {others.files[0][0]} is none", "leave it out")
+    if sweeps:
+        named = list(zip(_names([name for name, _ in sweeps]), (result for _, result in sweeps), strict=True))
+        made = page(named, _comparisons(named), embed=key is not None, others=others)
+    else:
+        made = page_of_others(others)
     if target is None:
         answer(made)
     else:
@@ -50,25 +61,23 @@ def command(files: tuple[str, ...], output: str | None, collective: str | None, 
         answer(f"{target}\n")
         if key is not None:
             answer(_signed(target, key))
-    return int(Exit.BAD if any(result.wrong() for result in results) else Exit.OK)
+    return int(Exit.BAD if others.skipped or any(result.wrong() for _, result in sweeps) else Exit.OK)
 
 
 def _target(files: tuple[str, ...], output: str | None) -> Path | None:
-    """Where the page goes, None for stdout; UsageError where that is one of the results, or one of them is a directory."""
-    folder = next((file for file in files if Path(file).is_dir()), None)
-    if folder is not None:
-        raise UsageError(f"{folder}: Is a directory", "name a result file, or - for stdin")
+    """Where the page goes, None for stdout; UsageError where that is one of the results."""
     if output == "-":
         return None
-    first = files[0]
-    target = Path(output) if output else Path(DEFAULT) if first == "-" else Path(first).with_suffix(".html")
-    for file in files:
+    first = Path(files[0])
+    named = first / DEFAULT if first.is_dir() else Path(DEFAULT) if files[0] == "-" else first.with_suffix(".html")
+    target = Path(output) if output else named
+    for file, _ in expanded(files):
         if file != "-" and target.exists() and Path(file).exists() and target.samefile(file):
             raise UsageError(f"{target}: the page would overwrite a result", f"busbw report {file} -o {DEFAULT}")
     return target
 
 
-def _names(files: tuple[str, ...]) -> list[str]:
+def _names(files: Sequence[str]) -> list[str]:
     """The names of the files, with their folders where two would read the same."""
     short = ["stdin" if file == "-" else Path(file).name for file in files]
     return [name if short.count(name) == 1 else file for name, file in zip(short, files, strict=True)]

@@ -1,21 +1,18 @@
-"""`busbw show FILE`: any result again, in any format."""
-
-import sys
-from pathlib import Path
+"""`busbw show FILE`: what busbw wrote, again, in any format."""
 
 import click
+import msgspec
 
+from busbw.cli.documents import load
 from busbw.cli.parameters import not_empty
-from busbw.cli.streams import answer, talk
+from busbw.cli.streams import answer
+from busbw.cli.sweep_files import table_option
 from busbw.cli.terminal import width
+from busbw.core import wire
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
-from busbw.core.finding import LOG_TABLES
-from busbw.core.result import Result
-from busbw.views.read import read
-from busbw.views.registry import VIEWS, kind, render, view
-
-table_option = click.option("--table", type=click.IntRange(1), default=None, help="which table of a log that holds several, from 1 on")
+from busbw.views.documents import Document
+from busbw.views.registry import VIEWS, render, view
 
 
 @click.command("show", context_settings={"help_option_names": ["-h", "--help"]})
@@ -24,37 +21,24 @@ table_option = click.option("--table", type=click.IntRange(1), default=None, hel
 @table_option
 @click.option("--collective", default=None, callback=not_empty, help="the collective of a log that does not name it")
 def command(file: str, format_name: str, collective: str | None, table: int | None) -> int:
-    """Print the result in FILE (- = stdin): busbw.result/1, or nccl-tests' JSON or text of any age.
+    """Print what is in FILE (- = stdin): any file that busbw wrote, or nccl-tests' JSON or text of any age.
 
-    Exit code 1 when the result holds wrong data.
+    Other files than sweeps have the formats table and json. A snapshot is printed as its checks, a log or trace of an application as its
+    pattern. Exit code 1 when the result holds wrong data.
     """
     view(format_name)
-    result = read(read_bytes(file), file, collective, table)
-    answer(render(result, format_name, file, width()))
-    return int(Exit.BAD if result.wrong() else Exit.OK)
+    found = load(file, collective, table)
+    if isinstance(found, Document):
+        answer(_text(found, format_name, file))
+        return int(Exit.OK)
+    answer(render(found, format_name, file, width()))
+    return int(Exit.BAD if found.wrong() else Exit.OK)
 
 
-def read_sweep(file: str, collective: str | None, table: int | None = None) -> Result:
-    """The sweep in a file, with a warning where its log holds several; UsageError for a training or a plan, which have no sizes."""
-    return sweep_in(read_bytes(file), file, collective, table)
-
-
-def sweep_in(data: bytes, file: str, collective: str | None, table: int | None = None) -> Result:
-    """As `read_sweep`, of what was read from the file."""
-    result = read(data, file, collective, table)
-    if not isinstance(result, Result):
-        raise UsageError(f"{file} is {kind(result)}, not a sweep", f"busbw show {file}")
-    for finding in result.findings:
-        if finding.id == LOG_TABLES:
-            talk(f"warning: {file}: {finding.message}; {finding.fix}")
-    return result
-
-
-def read_bytes(file: str) -> bytes:
-    """What is in the file, or on stdin for `-`; UsageError where it cannot be read."""
-    if file == "-":
-        return sys.stdin.buffer.read()
-    try:
-        return Path(file).read_bytes()
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}", "name a result file, or - for stdin") from error
+def _text(found: Document, format_name: str, file: str) -> str:
+    if format_name == "table":
+        return found.text(width())
+    if format_name == "json" and found.held is not None:
+        return msgspec.json.format(wire.encode(found.held), indent=2).decode() + "\n"
+    usual = "use --format table, or json" if found.held is not None else f"busbw pattern {file} --format jsonl"
+    raise UsageError(f"{file} is a {found.title.lower()}, but '{format_name}' shows sweeps", usual)

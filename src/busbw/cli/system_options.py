@@ -7,7 +7,7 @@ import click
 
 from busbw.cli.parameters import not_empty
 from busbw.cli.shared_options import Decorator, options
-from busbw.cli.show import read_bytes
+from busbw.cli.sweep_files import read_bytes
 from busbw.core.errors import UsageError
 from busbw.core.sizes import parse_size
 from busbw.host.read import read_host

@@ -76,6 +76,7 @@ FIELDS: tuple[tuple[str, Value], ...] = (
     ("stopped", lambda result, figure: figure.cell.stopped or None),
     ("dropped_samples", lambda result, figure: figure.cell.dropped if figure.cell.stopped else None),
     ("repeat", _repeat),
+    ("counts", lambda result, figure: (result.traffic.source if result.traffic else result.spec.counts) or None),
 )  # new ones are added at the end
 
 

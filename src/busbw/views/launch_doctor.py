@@ -17,3 +17,8 @@ def stage(one: Stage, width: int | None = None) -> str:
 def commands(found: Diagnosis) -> str:
     """The command lines, unbroken, so that they can be copied."""
     return "".join(f"\n{name}:\n  {line}\n" for name, line in found.commands.items())
+
+
+def text(found: Diagnosis, width: int | None = None) -> str:
+    """All stages and command lines."""
+    return "".join(stage(one, width) for one in found.stages) + commands(found)

@@ -2,15 +2,14 @@
 
 import statistics
 from collections.abc import Sequence
-from importlib import resources
 from xml.etree.ElementTree import Element
 
 from busbw.core.linking import TCP, Flow, LinkReport, bits_text
 from busbw.core.sizes import counted
 from busbw.views.formats import known, local_time, time_text
 from busbw.views.html.findings import findings
-from busbw.views.html.page import POLICY, section
-from busbw.views.html.tree import document, tag
+from busbw.views.html.frame import framed, section
+from busbw.views.html.tree import tag
 from busbw.views.link import PortLine, latency_title, lines, method
 from busbw.views.link_matrix import SCALE, Color, Matrix, maps, shade, share
 
@@ -36,20 +35,13 @@ def page(report: LinkReport) -> bytes:
     header = tag("header", tag("h1", title), tag("p", f"{method(report)}, {local_time(report.start)}", class_="facts-line"))
     if not report.complete:
         header.append(tag("p", "The test did not finish; these are the results so far.", class_="warning"))
-    parts = [section("Findings", findings(report.findings))]
-    for rail, one in enumerate(report.rails):
-        parts.append(section(one.name, *_maps(report, rail), _table(report, rail)))
-    style = resources.files("busbw.views.html").joinpath("style.css").read_text(encoding="utf-8")
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", f"{title} – busbw"),
-        tag("style", style + STYLE),
-    )
-    return document(tag("html", head, tag("body", tag("main", header, *parts)), lang="en"))
+    return framed(title, tag("main", header, *parts(report)), STYLE)
+
+
+def parts(report: LinkReport, level: str = "h2") -> list[Element]:
+    """The findings, then the heat maps and the table of each rail; they need STYLE."""
+    rails = (section(one.name, *_maps(report, rail), _table(report, rail), level=level) for rail, one in enumerate(report.rails))
+    return [section("Findings", findings(report.findings), level=level), *rails]
 
 
 def _maps(report: LinkReport, rail: int) -> list[Element]:

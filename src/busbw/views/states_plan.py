@@ -9,7 +9,7 @@ OPTIMIZER = "torch.optim.AdamW(model.parameters())"
 
 
 def text(plan: StatesPlan, command: str, width: int | None = None) -> str:
-    """The training, the machine, a line for each way, and what to run: `command` begins the line, without the methods."""
+    """The training, the machine, a line for each way, and what to run: `command` begins the line, without the methods; '' leaves it out."""
     return wrapped(_header(plan), width) + "\n" + aligned(_columns(plan), plan.ways, width, DROP_ORDER) + _advice(plan, command, width)
 
 
@@ -68,4 +68,5 @@ def _advice(plan: StatesPlan, command: str, width: int | None) -> str:
     saying = f"\nrecommended: {chosen.method}, {chosen.step_s * MS:.0f} ms a step, {rate:.1f} % of the speed of compute alone\n"
     line = code(chosen, plan.training.max_norm)
     shown = f"  {line}\n" if line else "  torch.optim.AdamW(..., fused=True) over fp32 weights; nothing else is needed\n"
-    return wrapped(saying, width) + shown + f"  {command} --compare compute,{chosen.method}\n"
+    measure = f"  {command} --compare compute,{chosen.method}\n" if command else ""
+    return wrapped(saying, width) + shown + measure

@@ -1,14 +1,23 @@
 """What `busbw show`, and all that read a result, say of a file that holds no sweep."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from busbw.cli.documents import load
 from busbw.cli.main import guarded
 from busbw.core.planning import Bucket, Plan
-from busbw.core.result import PlanResult, TrainResult
+from busbw.core.result import SCHEMAS, PlanResult, TrainResult
 from busbw.core.training import Training, TrainRun, TrainSpec
-from busbw.views import result_json
+from busbw.views import documents, result_json
+from busbw.views.documents import Document
+
+ROOT = Path(__file__).parents[3]
+BENCHMARK = ROOT / "benchmarks" / "all_reduce_2xh200_202611"
+LINKS = ROOT / "benchmarks" / "link_2cpu_202611" / "four_hosts.json"
+PATTERN = ROOT / "benchmarks" / "capture_2xh100_202611" / "gpt2.jsonl"
+HOSTS = ROOT / "tests" / "hosts"
 
 
 @pytest.mark.parametrize(("planned", "kind"), [(True, "a plan for mlp"), (False, "a training of mlp")])
@@ -16,10 +25,10 @@ from busbw.views import result_json
     ("words", "said"),
     [
         (("compare", "p.json", "p.json"), ", not a sweep"),
-        (("report", "p.json"), ", not a sweep"),
+        (("explain", "p.json"), ", not a sweep"),
         (("show", "p.json", "--format", "csv"), ", but 'csv' shows sweeps"),
     ],
-    ids=["compare", "report", "show"],
+    ids=["compare", "explain", "show"],
 )
 def test_a_file_is_called_what_it_is(
     words: tuple[str, ...],
@@ -38,3 +47,77 @@ def test_a_file_is_called_what_it_is(
     assert guarded(words) == 2
     assert capsys.readouterr().err.splitlines()[0] == f"error: p.json is {kind}{said}"
     assert guarded(("show", "p.json")) == 0
+
+
+DESCRIBED = ("--system", "h100x8", "--nics", "8x400G")
+RATES = ("--gpu-memory", "80G", "--host-memory", "500G", "--tflops", "400", "--pcie", "50", "--adam-rate", "2")
+
+
+@pytest.mark.parametrize(
+    ("words", "title"),
+    [
+        (("ideal", "all_reduce", "--nodes", "2", *DESCRIBED), "Ideal"),
+        (("predict", "all_reduce", "--nodes", "1,4", *DESCRIBED), "Prediction"),
+        (("predict", "--pattern", str(PATTERN), *DESCRIBED), "Prediction of an application"),
+        (("explain", str(BENCHMARK / "run_1.json")), "Explanation"),
+        (("compare", str(BENCHMARK / "run_1.json"), str(BENCHMARK / "torch_1.json")), "Comparison"),
+        (("check", "--from", str(HOSTS / "no-nic.jsonl")), "Check of a machine"),
+        (("check", "--from", str(HOSTS / "no-nic.jsonl"), "--from", str(HOSTS / "vm-veth.jsonl")), "Check of several machines"),
+        (("check", "command", "--no-machine", "mpirun -np 16 all_reduce_perf -g 8"), "Check of a command line"),
+        (("link", "--result", str(LINKS)), "Link test"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value[:2]).partition("/")[0],
+)
+def test_a_saved_answer_is_shown_as_its_command_printed_it(
+    words: tuple[str, ...], title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    guarded(words)
+    printed = capsys.readouterr().out
+    name = 2 if words[:2] == ("check", "command") else 1
+    guarded((*words[:name], "--format", "json", *words[name:]))
+    saved = capsys.readouterr().out
+    (tmp_path / "f.json").write_text(saved)
+    assert guarded(("show", "f.json")) == 0
+    assert capsys.readouterr().out == printed
+    assert guarded(("show", "f.json", "--format", "json")) == 0
+    assert json.loads(capsys.readouterr().out).items() <= json.loads(saved).items()  # that of compare has its texts too
+    found = load("f.json")
+    assert isinstance(found, Document) and found.title == title
+
+
+def test_a_memory_plan_is_shown_without_the_line_that_the_file_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert guarded(("plan", "gpt", "--params", "8B", "--memory", *RATES, "--json", "plan.json")) == 0
+    printed = capsys.readouterr().out.splitlines(keepends=True)
+    assert guarded(("show", "plan.json")) == 0
+    assert capsys.readouterr().out == "".join(printed[:-1])
+    assert printed[-1].startswith("  busbw train gpt --params 8B")
+
+
+def test_counters_patterns_and_snapshots_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert guarded(("watch", "--no-gpus", "--format", "json", "-c", "2", "-i", "100ms")) == 0
+    (tmp_path / "watch.jsonl").write_text(capsys.readouterr().out)
+    assert guarded(("show", "watch.jsonl")) == 0
+    assert capsys.readouterr().out.startswith("the last of 2 intervals\n")
+    assert guarded(("pattern", str(PATTERN))) == 0
+    printed = capsys.readouterr().out
+    assert guarded(("show", str(PATTERN))) == 0
+    assert capsys.readouterr().out == printed
+    assert guarded(("show", str(PATTERN), "--format", "json")) == 2
+    assert "busbw pattern" in capsys.readouterr().err
+    assert guarded(("show", str(HOSTS / "no-nic.jsonl"))) == 0
+    assert " checks: " in capsys.readouterr().out
+    (tmp_path / "half.json").write_text('{"schema":"busbw.check/1","host":')
+    assert guarded(("show", "half.json")) == 2
+    assert capsys.readouterr().err.startswith("error: half.json: busbw.check/1: ")
+
+
+def test_every_kind_has_a_schema_of_its_own() -> None:
+    assert len(documents.BY_SCHEMA) == len(documents.KINDS)
+    assert not documents.BY_SCHEMA.keys() & SCHEMAS.keys()

@@ -48,7 +48,8 @@ def test_subcommands_are_those_of_the_row(row) -> None:
 def test_three_examples_that_parse_and_stand_in_the_help(path: str, examples: Examples) -> None:
     assert len(examples) >= 3
     assert any(f"busbw {path}" in line for _, line in examples)
-    shown = command(path).get_help(click.Context(command(path), info_name=f"busbw {path}", terminal_width=80))
+    found = command(path)
+    shown = found.get_help(click.Context(found, info_name=f"busbw {path}", terminal_width=80, **found.context_settings))
     for meaning, line in examples:
         assert max(len(meaning), len(line)) <= MOST
         parsed = commands(f"```sh\n{line}\n```\n")

@@ -1,7 +1,6 @@
 """The report: one self-contained page, without scripts, fonts or network."""
 
 from collections.abc import Sequence
-from importlib import resources
 from xml.etree.ElementTree import Element
 
 from busbw.core.cells import timing
@@ -10,14 +9,16 @@ from busbw.core.result import Result
 from busbw.views.html.comparison import Comparisons, comparison
 from busbw.views.html.embedded import NOTE, embedded
 from busbw.views.html.findings import findings
+from busbw.views.html.frame import framed, section
 from busbw.views.html.machine import machine, run
+from busbw.views.html.others import Others
 from busbw.views.html.plots import plots
 from busbw.views.html.report_input import LETTERS, ReportInput
 from busbw.views.html.rows import rows
 from busbw.views.html.summary import heading, sentence, summary, warnings
-from busbw.views.html.tree import add, document, tag
+from busbw.views.html.tree import add, tag
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"  # markup from a file could not run
+NO_OTHERS = Others()
 READING = (
     "time is that of one operation over all ranks. algbw is its bytes over its time; busbw is algbw times a factor that makes figures of "
     "different rank counts comparable with the rate of one link; ideal is busbw in percent of what the links could carry."
@@ -31,11 +32,13 @@ PRECISE = (
 )
 
 
-def page(named: Sequence[tuple[str, Result]], found: Comparisons | None = None, *, embed: bool = False) -> bytes:
+def page(
+    named: Sequence[tuple[str, Result]], found: Comparisons | None = None, *, embed: bool = False, others: Others = NO_OTHERS
+) -> bytes:
     """The page as UTF-8 for 1 to 8 results with the names of their files; UsageError for more: there are no more distinct colors.
 
     `found` holds the comparison of each later file with the first, by its index; files without one are not compared. With `embed` the
-    results themselves are in the page.
+    results themselves are in the page. Files that are not sweeps follow in sections of their own.
     """
     found = found or {}
     if len(named) > len(LETTERS):
@@ -43,28 +46,21 @@ def page(named: Sequence[tuple[str, Result]], found: Comparisons | None = None, 
     inputs = [ReportInput(index, name, result) for index, (name, result) in enumerate(named)]
     title, facts = heading(inputs)
     header = tag("header", tag("h1", title), tag("p", facts, class_="facts-line") if facts else None)
-    add(header, *sentence(inputs, found), *warnings(inputs), summary(inputs))
+    add(header, *sentence(inputs, found), *others.warnings(), *warnings(inputs), summary(inputs))
     sweep = tag("section", tag("h2", "Sweep"), tag("div", *plots(inputs, found)), class_="sweep")
     ways = {timing(source.result) for source in inputs}
     reading = [READING, *(text for way, text in (("precise", PRECISE), ("classic", CLASSIC)) if way in ways)]
-    main = tag("main", header, sweep, *_sections(inputs, found), section("How to read it", *(tag("p", text) for text in reading)))
+    main = tag(
+        "main",
+        header,
+        sweep,
+        *_sections(inputs, found),
+        *others.sections(),
+        section("How to read it", *(tag("p", text) for text in reading)),
+    )
     if embed:
         add(main, section("Results", tag("p", NOTE), *embedded(named)))
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", f"{title}, {facts} – busbw" if facts else f"{title} – busbw"),
-        tag("style", resources.files("busbw.views.html").joinpath("style.css").read_text(encoding="utf-8")),
-    )
-    return document(tag("html", head, tag("body", main), lang="en"))
-
-
-def section(title: str, *children: Element | None, level: str = "h2") -> Element:
-    """A section under its heading."""
-    return tag("section", tag(level, title), *children)
+    return framed(f"{title}, {facts}" if facts else title, main, others.style)
 
 
 def _sections(inputs: Sequence[ReportInput], found: Comparisons) -> list[Element]:

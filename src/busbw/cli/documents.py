@@ -1,0 +1,65 @@
+"""Any file that busbw writes or reads: measurements, checks, tests of links, plans, snapshots and patterns."""
+
+import io
+from pathlib import Path
+
+from busbw.cli.sweep_files import read_bytes
+from busbw.core.errors import UsageError
+from busbw.core.result import AnyResult
+from busbw.views import documents
+from busbw.views.documents import Document
+from busbw.views.read import read
+
+SUFFIXES = (".json", ".jsonl", ".log", ".txt")  # of files that are taken from a directory
+SNAPSHOT = b'{"schema": "busbw.host/'
+
+
+def load(file: str, collective: str | None = None, table: int | None = None) -> AnyResult | Document:
+    """What is in the file (- = stdin); UsageError for what is none of them, as for a broken measurement."""
+    data = read_bytes(file)
+    found = documents.read(data, file)
+    if found is not None:
+        return found
+    if data.startswith(SNAPSHOT):
+        return _snapshot(data, file)
+    try:
+        return read(data, file, collective, table)
+    except UsageError:
+        pattern = _pattern(data, file)
+        if pattern is None:
+            raise
+        return pattern
+
+
+def _snapshot(data: bytes, file: str) -> Document:
+    """A snapshot as its checks."""
+    from busbw.check.examine import examine  # takes 0.1 s
+    from busbw.host.recording import parse_archive
+    from busbw.views import checks
+
+    report = examine(parse_archive(data, file), name=file)
+    return Document("Snapshot", lambda width: checks.text(report, width), report)
+
+
+def _pattern(data: bytes, file: str) -> Document | None:
+    """A capture, log or trace of an application; None for a file in which there is no call."""
+    from busbw.capture.registry import read as read_pattern
+    from busbw.capture.source import opened
+    from busbw.views import pattern
+
+    try:
+        record = read_pattern([opened(file, io.BytesIO(data))])
+    except UsageError:
+        return None
+    return Document("Pattern", lambda width: pattern.table(record, width))
+
+
+def files_in(directory: Path) -> list[Path]:
+    """The files of a directory that may hold a result, by name; UsageError if there is none."""
+    try:
+        found = sorted(path for path in directory.iterdir() if path.suffix in SUFFIXES and path.is_file() and not path.name.startswith("."))
+    except OSError as error:
+        raise UsageError(f"{directory}: {error.strerror}", "name a directory that you can read") from error
+    if not found:
+        raise UsageError(f"{directory}: no file in it ends in {', '.join(SUFFIXES)}", "name the files")
+    return found

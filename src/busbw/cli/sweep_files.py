@@ -1,0 +1,46 @@
+"""Reads sweeps from files and stdin."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from busbw.cli.streams import talk
+from busbw.core.errors import UsageError
+from busbw.core.finding import LOG_TABLES
+from busbw.core.result import Result
+from busbw.views.read import read
+from busbw.views.registry import kind
+
+table_option = click.option("--table", type=click.IntRange(1), default=None, help="which table of a log that holds several, from 1 on")
+
+
+def read_sweep(file: str, collective: str | None, table: int | None = None) -> Result:
+    """The sweep in a file, with a warning where its log holds several; UsageError for a training or a plan, which have no sizes."""
+    return sweep_in(read_bytes(file), file, collective, table)
+
+
+def sweep_in(data: bytes, file: str, collective: str | None, table: int | None = None) -> Result:
+    """As `read_sweep`, of what was read from the file."""
+    result = read(data, file, collective, table)
+    if not isinstance(result, Result):
+        raise UsageError(f"{file} is {kind(result)}, not a sweep", f"busbw show {file}")
+    return tables_noted(result, file)
+
+
+def tables_noted(result: Result, file: str) -> Result:
+    """The sweep, with a warning where its log holds several."""
+    for finding in result.findings:
+        if finding.id == LOG_TABLES:
+            talk(f"warning: {file}: {finding.message}; {finding.fix}")
+    return result
+
+
+def read_bytes(file: str) -> bytes:
+    """What is in the file, or on stdin for `-`; UsageError where it cannot be read."""
+    if file == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}", "name a result file, or - for stdin") from error

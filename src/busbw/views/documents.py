@@ -1,0 +1,99 @@
+"""Everything that busbw writes as JSON besides measurements (core.result): how it is called, and its text."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from busbw.core import comparison as compared
+from busbw.core import wire
+from busbw.core.checking import CheckReport, ClusterReport, CommandReport, Diagnosis
+from busbw.core.comparison import Comparison
+from busbw.core.errors import UsageError
+from busbw.core.linking import LinkReport, SuspectReport
+from busbw.core.prediction import Explanation, Ideals, PatternPrediction, Prediction
+from busbw.core.running import JobReport
+from busbw.core.states_plan import StatesPlan
+from busbw.core.trending import TrendReport
+from busbw.core.watching import Watched
+from busbw.views import (
+    checks,
+    command_lines,
+    comparison,
+    explanation,
+    ideal,
+    job,
+    launch_doctor,
+    link,
+    prediction,
+    states_plan,
+    trend,
+    watch,
+)
+
+Text = Callable[[Any, int | None], str]
+_SCHEMA = re.compile(rb'\s*\{\s*"schema"\s*:\s*"(busbw\.[a-z-]+/\d+)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of file: its title, its structure, and its text for a terminal of some width (None for a file)."""
+
+    title: str
+    structure: type[msgspec.Struct]
+    text: Text
+    schema: str = ""
+
+    @property
+    def name(self) -> str:
+        """The value of its key `schema`."""
+        return self.schema or str(self.structure.__struct_config__.tag)
+
+
+KINDS: tuple[Kind, ...] = (
+    Kind("Comparison", Comparison, comparison.text, compared.SCHEMA),
+    Kind("Link test", LinkReport, link.render),
+    Kind("Search for slow hosts", SuspectReport, link.render_suspects),
+    Kind("Link counters", Watched, watch.table),
+    Kind("Check of a machine", CheckReport, checks.text),
+    Kind("Check of several machines", ClusterReport, checks.cluster_text),
+    Kind("Check of a command line", CommandReport, command_lines.text),
+    Kind("Check of a launch", Diagnosis, launch_doctor.text),
+    Kind("Check of a job", JobReport, job.text),
+    Kind("Trend of errors", TrendReport, trend.text),
+    Kind("Memory plan", StatesPlan, lambda plan, width: states_plan.text(plan, "", width)),
+    Kind("Ideal", Ideals, ideal.text),
+    Kind("Prediction", Prediction, prediction.text),
+    Kind("Prediction of an application", PatternPrediction, prediction.pattern_text),
+    Kind("Explanation", Explanation, explanation.text),
+)
+BY_SCHEMA = {kind.name: kind for kind in KINDS}
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What a file holds: its title, its structure if views know it, and its text by the width of the terminal."""
+
+    title: str
+    text: Callable[[int | None], str]
+    held: msgspec.Struct | None = None
+
+
+def read(data: bytes, source: str) -> Document | None:
+    """The document in `data`, None for a file of another kind; UsageError, which names `source`, for a broken one.
+
+    Counters of links have a line for each interval: their text is the last interval's.
+    """
+    found = _SCHEMA.match(data)
+    kind = BY_SCHEMA.get(found.group(1).decode()) if found else None
+    if kind is None:
+        return None
+    lines = [line for line in data.splitlines() if line.strip()] if kind.structure is Watched else [data]
+    try:
+        held = [wire.decode(line, kind.structure) for line in lines][-1]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{source}: {kind.name}: {error}", "give a file that busbw wrote; it must be complete") from error
+    head = f"the last of {len(lines)} intervals\n" if len(lines) > 1 else ""
+    return Document(kind.title, lambda width: head + kind.text(held, width), held)
