@@ -274,6 +274,14 @@ COMMANDS: tuple[Row, ...] = (
         ),
     ),
     Row(
+        "completion", SET_UP, "Print the script that makes bash, zsh or fish complete busbw's command lines.",
+        (
+            ("bash, in this shell", "source <(busbw completion bash)"),
+            ("bash, in every shell", "busbw completion bash > ~/.local/share/bash-completion/completions/busbw"),
+            ("fish, in every shell", "busbw completion fish > ~/.config/fish/completions/busbw.fish"),
+        ),
+    ),
+    Row(
         "manifest", SET_UP, "Print a job for Kubernetes or Slurm, or what checks and watches their nodes.",
         (
             ("a Slurm job on two nodes", "busbw manifest slurm --hosts 2 --gpus-per-host 8 > job.sh"),

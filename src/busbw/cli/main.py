@@ -28,7 +28,14 @@ class _Lazy(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         row = BY_NAME.get(cmd_name)
-        return with_examples(import_module(f"busbw.cli.{cmd_name}").command, row) if row else None
+        if row is None:
+            return None
+        command = with_examples(import_module(f"busbw.cli.{cmd_name}").command, row)
+        if not ctx.resilient_parsing:
+            return command
+        from busbw.cli.completing import completing  # a shell asks
+
+        return completing(command, cmd_name)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in BY_NAME and not ctx.resilient_parsing:
