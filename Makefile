@@ -56,7 +56,7 @@ waiting: .venv/lint.stamp $(if $(CARGO),cargo) ## the tests that mostly wait: ne
 format: .venv/lint.stamp ## format the code
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix . $(if $(CARGO),&& cargo fmt --all $(NATIVE))
 
-docs: .venv/test.stamp ## generate docs/reference from the tables
+docs: .venv/test.stamp ## generate docs/reference and docs/man from the tables
 	$(BIN)/python docs/generate.py
 
 bench: .venv/test.stamp ## compare the mpi engine with a plain mpi4py loop, and the network plugin with plain TCP

@@ -1,15 +1,17 @@
-"""Generates docs/reference from the tables of the code: `python docs/generate.py`.
+"""Generates docs/reference and docs/man from the tables of the code: `python docs/generate.py`.
 
 --check writes nothing; it lists stale pages and exits with 1 if there are any.
 """
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
 sys.path[:0] = [str(DOCS), str(DOCS.parent / "src")]  # a checkout's own tables, installed or not
 
-import reference_accel  # noqa: E402 - found by the path above
+import manual_pages  # noqa: E402 - found by the path above
+import reference_accel  # noqa: E402
 import reference_checks  # noqa: E402
 import reference_commands  # noqa: E402
 import reference_findings  # noqa: E402
@@ -59,19 +61,22 @@ def pages() -> dict[str, str]:
     return texts
 
 
-def stale(folder: Path) -> list[str]:
+FOLDERS: dict[str, Callable[[], dict[str, str]]] = {"reference": pages, "man": manual_pages.pages}
+
+
+def stale(folder: Path, make: Callable[[], dict[str, str]] = pages) -> list[str]:
     """Names of files in `folder` that are missing, outdated, or not a page."""
-    texts = pages()
+    texts = make()
     found = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()} if folder.is_dir() else {}
     return sorted(name for name in texts.keys() | found.keys() if texts.get(name) != found.get(name))
 
 
-def write(folder: Path) -> None:
+def write(folder: Path, make: Callable[[], dict[str, str]] = pages) -> None:
     """Write every page, and remove all other files."""
     folder.mkdir(exist_ok=True)
-    for name in stale(folder):
+    for name in stale(folder, make):
         (folder / name).unlink(missing_ok=True)
-    for name, text in pages().items():
+    for name, text in make().items():
         (folder / name).write_text(text, encoding="utf-8")
 
 
@@ -80,13 +85,13 @@ def main(arguments: list[str]) -> int:
     if arguments not in ([], ["--check"]):
         print(f"error: docs/generate.py: {' '.join(arguments)}: unknown\n\nhint: python docs/generate.py [--check]", file=sys.stderr)
         return 2
-    folder = DOCS / "reference"
     if not arguments:
-        write(folder)
+        for folder, make in FOLDERS.items():
+            write(DOCS / folder, make)
         return 0
-    old = stale(folder)
+    old = [f"docs/{folder}/{name}" for folder, make in FOLDERS.items() for name in stale(DOCS / folder, make)]
     if old:
-        print(f"error: docs/reference is stale: {', '.join(old)}\n\nhint: python docs/generate.py", file=sys.stderr)
+        print(f"error: stale: {', '.join(old)}\n\nhint: python docs/generate.py", file=sys.stderr)
     return int(bool(old))
 
 

@@ -14,7 +14,7 @@ WIDTH = 100
 
 def options() -> str:
     """Every sweep option with its spelling and default in both frontends, then those of `busbw run` only."""
-    run = {param.name: param for param in _command("run").params}
+    run = {param.name: param for param in command_of("run").params}
     rows = [
         (
             _run_names(run.get(row.field)),
@@ -65,14 +65,15 @@ def commands() -> str:
     """The output of --help, for every command and for the compat frontend."""
     text = f"## busbw\n\n{_block(_help(cli, 'busbw'))}"
     for name in cli.list_commands(click.Context(cli)):
-        text += f"## busbw {name}\n\n{_block(_help(_command(name), f'busbw {name}'))}"
-        own = _command(name)
+        text += f"## busbw {name}\n\n{_block(_help(command_of(name), f'busbw {name}'))}"
+        own = command_of(name)
         for part in own.list_commands(click.Context(own)) if isinstance(own, click.Group) else []:
             text += f"### busbw {name} {part}\n\n{_block(_help(own.commands[part], f'busbw {name} {part}'))}"
     return text + f"## all_reduce_perf and the other links\n\n{_block(usage('all_reduce_perf').expandtabs(4).rstrip())}"
 
 
-def _command(name: str) -> click.Command:
+def command_of(name: str) -> click.Command:
+    """The command of this name."""
     found = cli.get_command(click.Context(cli), name)
     if found is None:
         raise LookupError(f"busbw has no command {name}")

@@ -21,7 +21,7 @@ LIMIT_S = 30
 SHELLS = {"bash": ["bash", "--norc", "--noprofile", "-i"], "zsh": ["zsh", "-f", "-i"]}
 READY = {
     "bash": 'PS1="ready> "; source <(busbw completion bash)',
-    "zsh": 'PS1="ready> "; autoload -U compinit; compinit -u -D; eval "$(busbw completion zsh)"',
+    "zsh": 'PS1="ready> "; autoload -U compinit; compinit -u -D; source <(busbw completion zsh)',
 }
 # What is typed before Tab, and what Tab adds.
 TYPED = (

@@ -276,7 +276,7 @@ COMMANDS: tuple[Row, ...] = (
     Row(
         "completion", SET_UP, "Print the script that makes bash, zsh or fish complete busbw's command lines.",
         (
-            ("bash, in this shell", "source <(busbw completion bash)"),
+            ("print the script for zsh", "busbw completion zsh"),
             ("bash, in every shell", "busbw completion bash > ~/.local/share/bash-completion/completions/busbw"),
             ("fish, in every shell", "busbw completion fish > ~/.config/fish/completions/busbw.fish"),
         ),

@@ -18,10 +18,10 @@ def command(context: click.Context, shell: str) -> int:
 
     \b
     bash: busbw completion bash > ~/.local/share/bash-completion/completions/busbw
-    zsh:  eval "$(busbw completion zsh)"    in ~/.zshrc, after compinit
+    zsh:  source <(busbw completion zsh)    in ~/.zshrc, after compinit
     fish: busbw completion fish > ~/.config/fish/completions/busbw.fish
 
-    Without the package bash-completion, add to ~/.bashrc: eval "$(busbw completion bash)"
+    Without the package bash-completion, add to ~/.bashrc: source <(busbw completion bash)
     """
     found = get_completion_class(shell)
     if found is None:
