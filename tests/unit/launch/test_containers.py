@@ -102,7 +102,7 @@ def test_the_build_sees_only_listed_files():
     listed = {line[1:] for line in patterns if line.startswith("!")}
     assert patterns[0] == "*"
     assert all((ROOT / name).exists() for name in listed)
-    assert {"pyproject.toml", "README.md", "LICENSE", "src", "native", "containers", "constraints.txt"} == listed
+    assert {"pyproject.toml", "README.md", "LICENSE", "src", "native", "containers", "constraints.txt", "docs/man"} == listed
 
 
 def test_the_ssh_server_starts_as_in_an_mpijob():
