@@ -9,6 +9,7 @@ import click
 from busbw.cli.parameters import not_empty
 from busbw.cli.streams import answer, talk
 from busbw.core.networks import THREADS_VARIABLE, blocks, channels, chosen
+from busbw.core.version import __version__
 from busbw.host import net_plugin, nvml
 from busbw.launch import interfaces
 
@@ -30,7 +31,10 @@ def net(ifname: str, format_name: str) -> int:
 
     First checks that the plugin is installed, loads, and has the symbols that NCCL needs; exit code 3 if not.
     """
-    net_plugin.check(net_plugin.find())
+    path = net_plugin.find()
+    net_plugin.check(path)
+    if (plugin := net_plugin.version(path)) != __version__:
+        talk(f"note: {path} is of busbw-native {plugin or 'without a version'}, this is busbw {__version__}: install one version of both")
     variables = net_plugin.variables("busbw")
     if ifname:
         variables["NCCL_SOCKET_IFNAME"] = interfaces.for_nccl(ifname, interfaces.local())

@@ -23,3 +23,4 @@ mod traffic;
 mod tuner;
 mod tuner_table;
 mod updates;
+mod version;
