@@ -59,7 +59,7 @@ def native(targets: list[str]) -> None:
 
 
 def main() -> None:
-    """Builds everything for which there is a target, then checks all files and prints their sizes and SHA-256."""
+    """Builds everything for which there is a target, then checks the files and prints their SHA-256."""
     if problem := versions.problem():
         sys.exit(problem)
     if not shutil.which("cargo"):
@@ -82,8 +82,7 @@ def main() -> None:
     print(sums, end="")
     missing = [target for target in TARGETS if target not in targets]
     for target in missing:
-        hint = f"rustup target add {target}   (Debian's Rust: dpkg --add-architecture, then libstd-rust-dev of that architecture)"
-        print(f"\ndist: no wheel for {target}: this Rust has no standard library for it\n\nhint: {hint}", file=sys.stderr)
+        print(f"\ndist: no wheel for {target}: this Rust cannot build for it\n\nhint: rustup target add {target}", file=sys.stderr)
     if missing and os.environ.get("CI"):
         sys.exit("error: CI leaves nothing out")
 

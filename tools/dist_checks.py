@@ -84,13 +84,13 @@ def install(folder: Path, version: str, home: Path) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
     interpreter = home / "bin" / "python"
     pip = ("pip", "--python", interpreter, "--quiet", "--disable-pip-version-check")
-    wheels = [*folder.glob("busbw-*.whl"), *folder.glob(f"busbw_native-*_{platform.machine()}.whl")]
-    tool(*pip, "install", "-c", ROOT / "constraints.txt", *wheels)
+    natives = list(folder.glob(f"busbw_native-*_{platform.machine()}.whl"))
+    tool(*pip, "install", "-c", ROOT / "constraints.txt", *folder.glob("busbw-*.whl"), *natives)
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("BUSBW_", "NCCL_", "PYTHON"))}
-    for words in (["--version"], ["env", "net"]):
+    for words in (["--version"], ["env", "net"]) if natives else (["--version"],):
         done = subprocess.run([home / "bin" / "busbw", *words], capture_output=True, text=True, check=False, env=clean)
         require(not done.returncode, f"busbw {' '.join(words)}: {done.stderr}")
         require(words != ["--version"] or done.stdout.split()[-1] == version, f"busbw --version prints {done.stdout}")
-    if len(wheels) > 1:
+    if natives:
         tool(*pip, "uninstall", "--yes", "busbw-native")
     return interpreter
