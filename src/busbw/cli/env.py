@@ -33,8 +33,6 @@ def net(ifname: str, format_name: str) -> int:
     """
     path = net_plugin.find()
     net_plugin.check(path)
-    if (plugin := net_plugin.version(path)) != __version__:
-        talk(f"note: {path} is of busbw-native {plugin or 'without a version'}, this is busbw {__version__}: install one version of both")
     variables = net_plugin.variables("busbw")
     if ifname:
         variables["NCCL_SOCKET_IFNAME"] = interfaces.for_nccl(ifname, interfaces.local())
@@ -44,6 +42,9 @@ def net(ifname: str, format_name: str) -> int:
     if same:
         variables |= same
         talk(f"note: {' and '.join(f'{name}={value}' for name, value in same.items())} must be the same on all hosts")
+    if (plugin := net_plugin.version(path)) != __version__:
+        named = f"busbw-native {plugin or 'of unknown version'}, this is busbw {__version__}"
+        talk(f"note: {path} is from {named}: install the same version of both")
     prefix = "export " if format_name == "sh" else ""
     lines = "".join(f"{prefix}{name}={shlex.quote(value)}\n" for name, value in variables.items())
     answer(json.dumps(variables, indent=1) + "\n" if format_name == "json" else lines)
