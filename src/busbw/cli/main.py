@@ -20,6 +20,7 @@ COMMANDS = {
     "check": "Check that a machine, or every node of a cluster, is set up right.",
     "snapshot": "Save what the checks read, for support and for other machines.",
     "run": "Measure a collective and verify its data.",
+    "tune": "Find faster algorithms, protocols and channels for NCCL, by size.",
     "train": "Train a model on synthetic samples, alone and with each method of gradient exchange.",
     "plan": "Recommend the gradient exchange that hides the network and loses least.",
     "capture": "Record what an application sends.",
