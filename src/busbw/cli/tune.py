@@ -24,7 +24,7 @@ from busbw.core.tuning import TUNED, Tuning, pairs
 from busbw.engines.sim_parameters import parse_parameters
 from busbw.host import net_plugin
 from busbw.measure.job import TuneJob
-from busbw.measure.record import Record
+from busbw.measure.record import Record, check_writable
 from busbw.measure.tune_job import CHANNELS, PAIRS
 from busbw.session.where import Where
 from busbw.stats.judging import Limits
@@ -97,6 +97,7 @@ def command(
     if variables:
         found = VariablesTuner(jobs, rounds, talk).tune()
         return _print(found, found.variables, format_name)
+    check_writable(file, what=f"--output {file}")
     before = table_file.read(file) if file.exists() and not force else None
     if before:
         made_for = table_file.system(before, str(file))
@@ -147,7 +148,7 @@ def _exports(found: Tuning, net: str) -> dict[str, str]:
     try:
         plugin = {**net_plugin.variables(net), TUNER.plugin: str(net_plugin.find())}
     except NoMeasurement as error:
-        talk(f"note: {error.message}, so its path is left out below")
+        talk(f"note: {error.message}: put its path below")
         plugin = {TUNER.plugin: "/path/of/busbw_native/plugin/libplugin.so"}
     return {**plugin, TUNER.table: str(Path(found.file).absolute()), **found.variables}
 

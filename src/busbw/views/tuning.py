@@ -40,7 +40,7 @@ COLUMNS: tuple[Column, ...] = (
 DROP_ORDER = ("why not", "NCCL's choice")
 
 
-def header(collective: str, system: TunedSystem) -> str:
+def title(collective: str, system: TunedSystem) -> str:
     """`AllReduce, 2 ranks on 2 hosts, NVIDIA H200, NCCL 2.28.9, Socket`."""
     nccl = f"NCCL {nccl_version_text(system.nccl)}" if system.nccl else ""
     where = f"{counted(system.ranks, 'rank')} on {counted(system.hosts, 'host')}"
@@ -75,7 +75,7 @@ def _text(variables: Mapping[str, str]) -> str:
 
 def text(tuning: Tuning, exports: Mapping[str, str], width: int | None = None) -> str:
     """The whole text; `exports` are the variables with which any NCCL program uses what was found."""
-    top = [header(tuning.collective, tuning.system), ""]
+    top = [title(tuning.collective, tuning.system), ""]
     below = [summary(tuning), *(f"dropped: {choice}: {reason}" for choice, reason in tuning.dropped.items())]
     parts = [
         "\n".join(top) + "\n",
@@ -94,7 +94,8 @@ def text(tuning: Tuning, exports: Mapping[str, str], width: int | None = None) -
 
 def columns(tuning: Tuning) -> list[Column]:
     """The columns in which any size has something."""
-    return [column for column in COLUMNS if any(column.text(size) not in ("", "-") for size in tuning.sizes)]
+    once = {"with new ranks"} if tuning.variables else set()  # the gain is that of the check
+    return [column for column in COLUMNS if column.title not in once and any(column.text(size) not in ("", "-") for size in tuning.sizes)]
 
 
 def json(tuning: Tuning) -> str:

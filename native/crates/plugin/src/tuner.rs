@@ -117,10 +117,14 @@ unsafe fn init(context: *mut *mut c_void, ranks: usize, nodes: usize) -> Result<
 unsafe fn choose(context: *mut c_void, function: c_int, bytes: usize, channels: *mut c_int) -> Result<Favour, Error> {
     // SAFETY: NULL, or made by `init` with Box::into_raw and not yet finalized.
     let chosen = unsafe { context.cast::<Tuner>().as_ref() }.and_then(|tuner| tuner.choose(function, bytes));
+    // SAFETY: the caller passes NULL or the address of NCCL's int.
     unsafe { take(chosen, channels) }
 }
 
 /// Write the channels of a choice; returns what it favours.
+///
+/// # Safety
+/// `channels` is NULL or valid for writing.
 unsafe fn take(chosen: Option<(c_int, Favour)>, channels: *mut c_int) -> Result<Favour, Error> {
     let Some((most, favour)) = chosen else { return Ok(Favour::Nothing) };
     // SAFETY: not NULL, and NCCL passes the address of its own int.
