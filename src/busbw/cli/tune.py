@@ -1,5 +1,7 @@
 """`busbw tune`: which algorithm, protocol and number of channels NCCL should use, found on the user's own ranks."""
 
+import os
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -17,6 +19,7 @@ from busbw.core.collectives import collective
 from busbw.core.env import TUNER
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.exits import Exit
+from busbw.core.networks import CHANNEL_VARIABLES, THREADS_VARIABLE
 from busbw.core.options import BY_FIELD, Option
 from busbw.core.sizes import counted
 from busbw.core.sweep import Sampling, SweepSpec, check_spec, dtypes, redops, sizes
@@ -85,6 +88,7 @@ def command(
     Every candidate is measured in turn with NCCL's choice. What is faster goes into a table for the tuner plugin of busbw-native, after a
     check with new ranks. Exit code 0 also if NCCL's choice is best; with --check 1 if a size is slower with the table.
     """
+    _refuse_set(("NCCL_ALGO", "NCCL_PROTO", *CHANNEL_VARIABLES) if variables else (TUNER.plugin, TUNER.table))
     where = Where(**take_where(fields))
     sweep = {field: fields.pop(field) for field in DEFAULTS}
     jobs = Jobs(_job(_spec(name, checked, sweep), seconds, fields), where, Output(Record(), save_unasked=False))
@@ -114,7 +118,15 @@ def command(
         if jobs.system:
             talk(f"{file} has what was found so far; it was not checked with new ranks")
         raise
-    return _print(found, _exports(found, jobs.job.net), format_name)
+    return _print(found, _exports(found, jobs), format_name)
+
+
+def _refuse_set(names: Sequence[str]) -> None:
+    """UsageError for variables that would change what NCCL chooses itself."""
+    found = [name for name in names if os.environ.get(name)]
+    if found:
+        what = " ".join(f"{name}={os.environ[name]}" for name in found)
+        raise UsageError(f"{what} is set, so NCCL's own choice could not be measured", f"unset {' '.join(found)}")
 
 
 def _spec(name: str, checked: Path | None, sweep: dict[str, Any]) -> SweepSpec:
@@ -141,16 +153,18 @@ def _job(spec: SweepSpec, seconds: float, fields: dict[str, Any]) -> TuneJob:
     return TuneJob(sweep=spec, seconds=seconds, program="busbw tune", argv=argv(), **fields)
 
 
-def _exports(found: Tuning, net: str) -> dict[str, str]:
-    """The variables for any program; none if the table has no rule."""
+def _exports(found: Tuning, jobs: Jobs) -> dict[str, str]:
+    """The variables for any program, with those that --net has set for the ranks; none if NCCL's choice is best."""
     if not found.kept() and not found.variables:
         return {}
+    net = jobs.job.net
+    of_net = {name: jobs.environment[name] for name in (CHANNEL_VARIABLES[0], THREADS_VARIABLE) if net and name in jobs.environment}
     try:
         plugin = {**net_plugin.variables(net), TUNER.plugin: str(net_plugin.find())}
     except NoMeasurement as error:
         talk(f"note: {error.message}: put its path below")
         plugin = {TUNER.plugin: "/path/of/busbw_native/plugin/libplugin.so"}
-    return {**plugin, TUNER.table: str(Path(found.file).absolute()), **found.variables}
+    return {**plugin, TUNER.table: str(Path(found.file).absolute()), **of_net, **found.variables}
 
 
 def _print(found: Tuning, exports: dict[str, str], format_name: str) -> int:

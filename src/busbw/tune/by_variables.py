@@ -7,7 +7,8 @@ from statistics import median
 from busbw.core.cells import cells, usable
 from busbw.core.collectives import BY_NAME
 from busbw.core.comparison import Verdict
-from busbw.core.errors import BusbwError, UsageError
+from busbw.core.errors import BusbwError
+from busbw.core.exits import Exit
 from busbw.core.networks import CHANNEL_VARIABLES
 from busbw.core.result import Result
 from busbw.core.sizes import counted
@@ -45,9 +46,9 @@ class VariablesTuner:
             name = text_of(variables)
             try:
                 seen = self.jobs.sweep(variables)
-            except UsageError:
-                raise
             except BusbwError as error:
+                if error.exit is Exit.USAGE:
+                    raise
                 self._failed[name] = error.message
                 self.say(f"{name} failed and is dropped: {error.message}")
                 continue

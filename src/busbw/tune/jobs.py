@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
+from busbw.core.exits import Exit
 from busbw.core.reports import Working
 from busbw.core.result import AnyResult, Result
 from busbw.core.sizes import short_size
@@ -61,8 +62,8 @@ class Listener(Sink):
 
 @dataclass(slots=True)
 class Jobs:
-    """Starts jobs like `job`, and says what happens to `sink`. `system` is what they run on, known when the first has started; `judge`
-    raises if it is the wrong one.
+    """Starts jobs like `job`, and says what happens to `sink`. `system` is what they run on and `environment` what their ranks see, known
+    when the first has started; `judge` raises if it is the wrong system.
     """
 
     job: TuneJob
@@ -70,6 +71,7 @@ class Jobs:
     sink: Sink
     judge: Callable[[TunedSystem], None] = lambda _: None
     system: TunedSystem | None = None
+    environment: dict[str, str] = field(default_factory=dict)
     dropped: dict[Choice, str] = field(default_factory=dict)
 
     def search(self, variables: Mapping[str, str], tried: Callable[[Trial], None]) -> None:
@@ -88,8 +90,6 @@ class Jobs:
             job = msgspec.structs.replace(self.job, done=list(done), dropped=list(self.dropped))
             try:
                 self._run(job, variables, listener)
-            except UsageError:
-                raise
             except BusbwError as error:
                 self._drop(listener.trying, error)
             else:
@@ -97,7 +97,7 @@ class Jobs:
 
     def _drop(self, trying: Trying | None, error: BusbwError) -> None:
         """Drop the candidate that was running; raises the error if there is none."""
-        if trying is None or trying.choice is None or len(self.dropped) >= MOST_FAILURES:
+        if error.exit is Exit.USAGE or trying is None or trying.choice is None or len(self.dropped) >= MOST_FAILURES:
             raise error
         where = f"{trying.choice} at {short_size(trying.size_bytes)}"
         self.dropped[trying.choice] = f"at {short_size(trying.size_bytes)}: {error.message}"
@@ -115,7 +115,7 @@ class Jobs:
         if self.system is None:
             system = system_of(result)
             self.judge(system)
-            self.system = system
+            self.system, self.environment = system, result.environment
 
     def _run(self, job: SweepJob, variables: Mapping[str, str], listener: Listener) -> AnyResult | None:
         if environment.detect(os.environ) is not None:

@@ -37,6 +37,13 @@ def test_bad_input_is_explained(
     assert (got, said in said_by) == (code, True), said_by
 
 
+def test_a_tuner_that_is_set_already_is_refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BUSBW_TUNER_TABLE", "/tmp/table")
+    assert main(["busbw", "tune", "all_reduce", *SIM]) == 2
+    said = capsys.readouterr().err
+    assert "BUSBW_TUNER_TABLE=/tmp/table is set" in said and "hint: unset BUSBW_TUNER_TABLE" in said
+
+
 def test_a_rank_of_another_job_does_not_start_ranks(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
