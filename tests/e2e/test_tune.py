@@ -28,7 +28,7 @@ def test_what_is_faster_is_written_checked_and_printed(run: Busbw, tmp_path: Pat
     assert table.said("state") == ["checked with new ranks"]
     assert table.choice(4, 1, "all_reduce", 4096) is not None
     assert f"export BUSBW_TUNER_TABLE={tmp_path / 'busbw-tuner.table'}" in done.out
-    assert "the table has rules for 3 of 2 sizes; no measured size is slower" in done.out
+    assert "the table has rules for 2 of 2 sizes; no measured size is slower" in done.out
 
     with_table = run("busbw", "tune", "all_gather", *QUICK, *SLOW_LL, "--format", "json")
     both = parse((tmp_path / "busbw-tuner.table").read_text(), "table")
@@ -58,7 +58,7 @@ def test_a_candidate_of_which_a_rank_dies_is_named_and_dropped(run: Busbw) -> No
     assert done.code == 0, done.err
     assert "note: Tree LL at 4K failed and is dropped: rank 1 ended" in done.err
     assert "dropped: Tree Simple: at 4K: rank 1 ended" in done.out
-    assert "the table has rules for 3 of 2 sizes" in done.out
+    assert "the table has rules for 2 of 2 sizes" in done.out
     own = run("busbw", "tune", "all_reduce", *QUICK, "--sim", "dies_algo=1")
     assert (own.code, "rank 1 ended in all_reduce with Ring LL" in own.err) == (3, True), "NCCL's own choice cannot be dropped"
 
@@ -99,4 +99,6 @@ def test_ranks_in_processes_of_their_own_decide_alike() -> None:
     source = str(Path(__file__).parents[2] / "src")
     done = subprocess.run(line, env={**os.environ, "PYTHONPATH": source}, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["1024 Ring LL, 1 channel True", "1048576 Ring LL128 True"]
+    small, large = done.stdout.splitlines()
+    assert small.startswith("1024 Ring LL, ") and small.endswith(" True"), "channels cost time, and no size is too small for LL"
+    assert large.startswith(("1048576 Ring LL128", "1048576 Tree LL128")) and large.endswith(" True"), "LL takes twice its time"

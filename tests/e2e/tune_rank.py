@@ -15,7 +15,7 @@ SIZES = (1 << 10, 1 << 20)
 
 control = join(dict(os.environ), expect=None)
 # The ranks have different noise, so that they would decide differently if each did alone.
-engine = SimEngine(control.processes, {"ll": 2.0, "channel_us": 0.3, "noise": 0.1, "seed": float(control.process)})
+engine = SimEngine(control.processes, {"ll": 2.0, "channel_us": 0.3, "noise": 0.03, "seed": float(control.process)})
 engine.allocate(SIZES[-1], SIZES[-1])
 engine.ranks = [control.process]
 events: list[Event] = []
