@@ -53,7 +53,7 @@ def differences(table: TunedSystem, here: TunedSystem) -> tuple[list[str], list[
         f"{what} {theirs}, here {ours}"
         for what, theirs, ours in (
             ("GPU", table.device, here.device), ("ranks", table.ranks, here.ranks), ("hosts", table.hosts, here.hosts),
-            ("NCCL", _release(table.nccl), _release(here.nccl)), ("network", table.network, here.network),
+            ("NCCL", _release(table.nccl), _release(here.nccl)), ("network", table.network or "none", here.network or "none"),
         )
         if theirs != ours
     ]  # fmt: skip
