@@ -35,7 +35,7 @@ from busbw.tune import table_file
 from busbw.tune.by_variables import VariablesTuner
 from busbw.tune.checking import check_file, refuse_other
 from busbw.tune.jobs import Jobs
-from busbw.tune.tuning import Tuner
+from busbw.tune.tuning import TableTuner
 from busbw.views import comparison, tuning
 
 DEFAULTS = {"min_bytes": 1 << 10, "max_bytes": 64 << 20, "step_bytes": None, "step_factor": 4, "datatype": None, "op": None}
@@ -109,7 +109,7 @@ def command(
     most = len(pairs(spec.collective)) + PAIRS * len(CHANNELS)
     times = " for each setting" if settings else ""
     talk(f"{counted(count, 'size')}, up to {most} candidates each: at most about {count * seconds:.0f} s{times}, then {2 * rounds} runs")
-    tuner = Tuner(
+    tuner = TableTuner(
         jobs, file, before, count, rounds, Limits(), settings, talk, lambda size: talk(tuning.size_line(size))
     )  # fmt: skip
     try:

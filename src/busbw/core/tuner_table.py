@@ -120,9 +120,14 @@ def _rule(name: str, number: int, line: str, note: str) -> Rule:
     return Rule(ranks=of_ranks, hosts=of_hosts or None, collective=collective, first=of_first, last=of_last, choice=choice, note=note)
 
 
+def whole(text: str) -> int:
+    """A whole number, -1 for other text."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else -1
+
+
 def _number(word: str) -> int:
     """A whole number from 1 on; ValueError for other text."""
-    if not (word.isascii() and word.isdecimal() and len(word) < 19 and int(word)):
+    if whole(word) < 1:
         raise ValueError(word)
     return int(word)
 

@@ -110,19 +110,21 @@ class Search:
         self._search(own, costs)
 
     def _search(self, own: Choice, costs: dict[Choice, float]) -> None:
+        """Search and measure the gain. NCCL's choice is also a candidate by name: busbw's network has a tuner that changes it."""
         dropped = set(self.job.dropped)
-        pairs = [pair for pair, cost in costs.items() if pair != own and cost <= HOPELESS * costs[own] and pair not in dropped]
+        pairs = [pair for pair, cost in costs.items() if cost <= HOPELESS * costs[own] and pair not in dropped]
         pairs_s, channels_s, duel_s = (share * self.job.seconds for share in ROUNDS)
         seen = self._round([None, *pairs], pairs_s)
-        best = self.control.bcast([own if choice is None else choice for choice in fastest(seen, PAIRS)] if seen else None)
+        order = [own if choice is None else choice for choice in fastest(seen, PAIRS + 1)]
+        best = self.control.bcast(list(dict.fromkeys(order))[:PAIRS])
         limited = [Choice(pair.algorithm, pair.protocol, channels) for pair in best for channels in CHANNELS]
         limited = [choice for choice in limited if choice not in dropped]
-        seen = self._round([None, *(pair for pair in best if pair != own), *limited], channels_s / 2)
-        half = self.control.bcast(fastest(seen, max(len(seen) // 4, 2)) if seen else None)
-        seen = self._round(half if None in half else [None, *half], channels_s / 2)
+        seen = self._round([None, *(pair for pair in best if pair not in dropped), *limited], channels_s / 2)
+        half = self.control.bcast(fastest(seen, max(len(seen) // 4, 2)))
+        seen = self._round([None, *(choice for choice in half if choice is not None)], channels_s / 2)
         winner = self.control.bcast(plainest(seen) if seen else None)
         own_s = median(seen[None]) if seen else 0.0
-        trial = Trial(size_bytes=self._bytes, own=own, own_s=own_s, candidates=1 + len(pairs) + len(limited), choice=winner)
+        trial = Trial(size_bytes=self._bytes, own=own, own_s=own_s, candidates=len(pairs) + len(limited), choice=winner)
         if winner is not None:
             seen = self._round([None, winner], duel_s, DUEL_TURNS)
             trial.default_s, trial.choice_s = seen.get(None, []), seen.get(winner, [])

@@ -15,8 +15,8 @@ from busbw.core.sizes import counted
 from busbw.core.tuning import Tuned, Tuning, pairs
 from busbw.stats.tuning import together
 from busbw.tune.jobs import Jobs
+from busbw.tune.recheck import Checked, by_size, in_turn
 from busbw.tune.tuning import text_of
-from busbw.tune.verification import Checked, by_size, in_turn
 
 LEAST, MOST, *_ = CHANNEL_VARIABLES
 CHANNELS = ({LEAST: "8"}, {LEAST: "16"}, {MOST: "2"}, {MOST: "4"})

@@ -10,7 +10,7 @@ from busbw.core.errors import UsageError
 from busbw.core.tuning import TunedSystem
 from busbw.tune import table_file
 from busbw.tune.jobs import Jobs
-from busbw.tune.verification import check
+from busbw.tune.recheck import check
 
 
 def refuse_other(file: Path, made_for: TunedSystem, here: TunedSystem, say: Callable[[str], None]) -> None:

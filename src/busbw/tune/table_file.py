@@ -5,7 +5,7 @@ from pathlib import Path
 
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.sweep import SweepSpec
-from busbw.core.tuner_table import Rule, Table, parse, ranges
+from busbw.core.tuner_table import Rule, Table, parse, ranges, whole
 from busbw.core.tuning import Tuned, TunedSystem
 from busbw.core.version import __version__
 from busbw.measure.events import now
@@ -27,15 +27,10 @@ def read(file: Path) -> Table:
 def system(table: Table, name: str) -> TunedSystem:
     """The system that a table is for; UsageError if it does not say."""
     said = {key: next(iter(table.said(key)), "") for key in SYSTEM}
-    numbers = {key: _whole(said[key]) for key in ("ranks", "hosts", "nccl")}
+    numbers = {key: whole(said[key]) for key in ("ranks", "hosts", "nccl")}
     if not said["device"] or min(numbers["ranks"], numbers["hosts"]) < 1 or numbers["nccl"] < 0:
         raise UsageError(f"{name}: it does not say for which device, ranks, hosts and NCCL it was made", "tune again")
     return TunedSystem(device=said["device"], network=said["network"] if said["network"] != "-" else "", **numbers)
-
-
-def _whole(text: str) -> int:
-    """A whole number, -1 for other text."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else -1
 
 
 def variables(table: Table, name: str) -> dict[str, str]:
@@ -80,7 +75,7 @@ def sweeps(table: Table, name: str, like: SweepSpec) -> list[SweepSpec]:
     found = []
     for text in table.said("measured"):
         words = text.split()
-        numbers = [_whole(word) for word in (*words[3:5], words[5][1:])] if len(words) == 6 else []
+        numbers = [whole(word) for word in (*words[3:5], words[5][1:])] if len(words) == 6 else []
         if not numbers or min(numbers) < 1 or words[5][0] not in "x+":
             raise UsageError(f"{name}: 'about measured {text}' is no sweep", "tune again")
         first, last, step = numbers

@@ -14,7 +14,7 @@ from busbw.stats.judging import Limits
 from busbw.stats.tuning import adjusted, gain, is_faster, together
 from busbw.tune import settings, table_file
 from busbw.tune.jobs import Jobs
-from busbw.tune.verification import by_size, check
+from busbw.tune.recheck import by_size, check
 
 WORTH = 0.97  # a setting must shorten the times by 3 % on average, as it takes threads or multiprocessors from the user's program
 AS_FAST = "NCCL's choice is as fast"
@@ -22,7 +22,7 @@ SLOWER, NO_GAIN = "slower with new ranks", "no gain with new ranks"
 
 
 @dataclass(slots=True)
-class Tuner:
+class TableTuner:
     """Tunes one collective. `trial` is called after each size, `planned` is how many there are; `say` gets messages.
 
     `before` is the table in the file, whose other collectives stay. With its variables the search is made once.

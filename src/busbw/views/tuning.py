@@ -32,7 +32,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(title="NCCL's choice", value=lambda size: size.own or "-", left=True),
     Column(title="time", value=lambda size: time_text(size.gain.default_s if size.gain else size.own_s)),
     Column(title="table", value=_found, left=True),
-    Column(title="time ", value=lambda size: time_text(size.gain.choice_s) if size.gain else "-"),
+    Column(title="new time", value=lambda size: time_text(size.gain.choice_s) if size.gain else "-"),
     Column(title="less time", value=lambda size: less(size.gain), left=True),
     Column(title="with new ranks", value=lambda size: less(size.check), left=True),
     Column(title="why not", value=lambda size: "" if size.kept else size.reason, left=True),

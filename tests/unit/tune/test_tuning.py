@@ -17,7 +17,7 @@ from busbw.session.where import Where
 from busbw.stats.judging import Limits
 from busbw.tune import settings, table_file
 from busbw.tune.jobs import Jobs
-from busbw.tune.tuning import Tuner
+from busbw.tune.tuning import TableTuner
 
 SMALL, LARGE = 1024, 4096
 OWN, FOUND = Choice("Ring", "LL"), Choice("Tree", "LL", 2)
@@ -64,7 +64,7 @@ def tune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple
     def start(*, try_settings: bool = False, **fields: object) -> tuple[Tuning, Prepared, list[str]]:
         said: list[str] = []
         jobs = Prepared(TuneJob(sweep=SPEC), Where(), Sink(Record()), **fields)
-        tuner = Tuner(jobs, tmp_path / "table", None, 2, 4, Limits(), try_settings, said.append, lambda _: None)
+        tuner = TableTuner(jobs, tmp_path / "table", None, 2, 4, Limits(), try_settings, said.append, lambda _: None)
         return tuner.tune(), jobs, said
 
     return start
