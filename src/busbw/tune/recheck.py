@@ -7,6 +7,7 @@ from busbw.core.comparison import ComparedCell, Comparison
 from busbw.core.result import Result
 from busbw.core.tuning import Gain
 from busbw.stats.compare import compare
+from busbw.stats.judging import RELEVANT, Limits
 from busbw.stats.tuning import slower_than_allowed, together
 from busbw.tune.jobs import Jobs
 
@@ -29,7 +30,7 @@ def in_turn(first: Side, second: Side, rounds: int) -> Comparison:
     for number in range(rounds):
         for side, name in ((first, OWN), (second, TUNED))[:: 1 if number % 2 == 0 else -1]:
             results[side].append((name, side()))
-    return compare(results[first], results[second])
+    return compare(results[first], results[second], Limits(tolerance=RELEVANT))
 
 
 def by_size(comparison: Comparison) -> dict[int, Checked]:

@@ -10,6 +10,7 @@ from busbw.core.tuning import Tuned, TunedSystem
 from busbw.core.version import __version__
 from busbw.measure.events import now
 from busbw.measure.record import save
+from busbw.tune.settings import NAMES
 
 FOUND, CHECKED = "found, not yet checked with new ranks", "checked with new ranks"
 SYSTEM = ("device", "ranks", "hosts", "nccl", "network")
@@ -36,9 +37,9 @@ def system(table: Table, name: str) -> TunedSystem:
 def variables(table: Table, name: str) -> dict[str, str]:
     """The variables that belong to the rules."""
     pairs = [text.partition("=") for text in table.said("variable")]
-    wrong = [text for text, equals, _ in pairs if not equals or not text.startswith("NCCL_")]
+    wrong = [key for key, _, value in pairs if key not in NAMES or whole(value) < 1]
     if wrong:
-        raise UsageError(f"{name}: 'about variable {wrong[0]}' is no variable of NCCL with its value", "tune again")
+        raise UsageError(f"{name}: {wrong[0]} is not {', '.join(NAMES[:-1])} or {NAMES[-1]} with a number", "tune again")
     return {key: value for key, _, value in pairs}
 
 

@@ -7,6 +7,7 @@ from busbw.core import wire
 from busbw.core.collectives import BY_NAME
 from busbw.core.sizes import counted, format_size
 from busbw.core.tuning import Gain, Tuned, TunedSystem, Tuning
+from busbw.stats.judging import RELEVANT
 from busbw.views.columns import Column, aligned, wrapped
 from busbw.views.formats import nccl_version_text, time_text
 
@@ -61,7 +62,7 @@ def summary(tuning: Tuning) -> str:
     total, kept = counted(len(tuning.sizes), "size"), tuning.kept()
     if not kept and not tuning.variables:
         return f"NCCL's choice is best for all of {total}: nothing else is faster by 2 % or more, and holds with new ranks"
-    slower = [format_size(size.size_bytes) for size in tuning.sizes if size.check and size.check.ratio > 1.02 and tuning.variables]
+    slower = [format_size(size.size_bytes) for size in tuning.sizes if size.check and size.check.ratio > 1 + RELEVANT and tuning.variables]
     unharmed = f"{', '.join(slower)} slower by over 2 %" if slower else "no measured size is slower by over 2 % with new ranks"
     if not tuning.file:
         return f"{_text(tuning.variables)} for all sizes alike, as NCCL's variables cannot vary by size; {unharmed}"

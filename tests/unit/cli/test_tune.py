@@ -22,6 +22,8 @@ SIM = ("--engine", "sim", "-n", "4")
         (("--check", "missing", *SIM), 2, "missing: No such file"),
         (("--check", "other", *SIM), 2, "other: line 1 is not `busbw-tuner-table 1`: 2 4 1024 1 2"),
         (("--check", "bare", *SIM), 2, "bare: it does not say for which device"),
+        (("--check", "unsafe", *SIM), 2, "unsafe: LD_PRELOAD is not NCCL_MIN_NCHANNELS"),
+        (("--check", "unmeasured", *SIM), 2, "unmeasured: 'about measured all_reduce float sum 8 x4' is no sweep"),
         (("all_reduce", "--output", "/no/such/folder/table", *SIM), 2, "--output /no/such/folder/table: No such file"),
         (("all_reduce", "--sim", "ll=2"), 2, "--sim ll=2: --engine is auto"),
     ],
@@ -32,6 +34,9 @@ def test_bad_input_is_explained(
     monkeypatch.chdir(tmp_path)
     Path("other").write_text("2 4 1024 1 2\n")
     Path("bare").write_text("busbw-tuner-table 1\n2 * all_reduce 8 8 Ring LL *\n")
+    head = "busbw-tuner-table 1\nabout device GPU\nabout ranks 4\nabout hosts 1\nabout nccl 0\nabout network -\n"
+    Path("unsafe").write_text(f"{head}about variable LD_PRELOAD=x.so\n")
+    Path("unmeasured").write_text(f"{head}about measured all_reduce float sum 8 x4\n")
     got = main(["busbw", "tune", *words])
     said_by = capsys.readouterr().err
     assert (got, said in said_by) == (code, True), said_by
