@@ -1,7 +1,8 @@
 """Tunes NCCL between two emulated hosts (gpu_hosts.py) at 25 Gbit/s, with the built-in Socket transport, in at most 8 minutes.
 
-    tune_two_hosts.py FOLDER          all_reduce, then all_gather and reduce_scatter while time is left
-    tune_two_hosts.py FOLDER sim      the same on simulated ranks, to try this program
+    tune_two_hosts.py FOLDER             all_reduce, then all_gather and reduce_scatter while time is left
+    tune_two_hosts.py FOLDER settings    all_reduce alone, also with more channels and socket threads
+    tune_two_hosts.py FOLDER sim         the first on simulated ranks, to try this program
 
 Needs root, pyroute2, busbw[cuda13] and busbw-native (or BUSBW_PLUGIN). FOLDER gets the table, and for each collective its result in JSON
 and what busbw said. The goal is at least 10 % less time at five sizes or more, else the figures that NCCL's choice is best.
@@ -21,7 +22,7 @@ from busbw.views import tuning
 
 GBIT = 25
 WITHIN_S = 460.0  # leaves time to stop the last command
-LEAST_S = 100.0  # for another collective without settings
+LEAST_S = 200.0  # for another collective: a search of a minute, and eight runs
 END_S = 15.0  # for an interrupted command to end its ranks
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
 SIZES = ("-b", "1K", "-e", "64M", "-f", "4", "--seconds", "3")
@@ -30,17 +31,17 @@ HOSTS = (sys.executable, str(Path(__file__).with_name("gpu_hosts.py")), str(GBIT
 SIMULATED = (sys.executable, "-m", "busbw")
 
 
-def command(collective: str, folder: Path, *, simulated: bool) -> list[str]:
-    """The command for one collective: the settings are tried for the first alone, the others keep what it found."""
-    words = [*(SIMULATED if simulated else HOSTS), "tune", collective, *SIZES, "--output", str(folder / "table"), "--format", "json"]
-    words += ["--engine", "sim", "--sim", "ll=2,channel_us=0.3", "-e", "1M"] if simulated else ["--net", "socket"]
-    return words if collective == COLLECTIVES[0] else [*words, "--no-settings"]
+def command(collective: str, folder: Path, kind: str) -> list[str]:
+    """The command for one collective."""
+    words = [*(SIMULATED if kind == "sim" else HOSTS), "tune", collective, *SIZES, "--output", str(folder / "table"), "--format", "json"]
+    words += ["--engine", "sim", "--sim", "ll=2,channel_us=0.3", "-e", "1M"] if kind == "sim" else ["--net", "socket"]
+    return words if kind == "settings" else [*words, "--no-settings"]
 
 
-def run(collective: str, folder: Path, left_s: float, *, simulated: bool) -> Tuning | None:
+def run(collective: str, folder: Path, left_s: float, kind: str) -> Tuning | None:
     """The outcome; None if it failed or was stopped after `left_s`."""
     with (folder / f"{collective}.log").open("w", encoding="utf-8") as log:
-        words = command(collective, folder, simulated=simulated)
+        words = command(collective, folder, kind)
         started = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
         try:
             out, _ = started.communicate(timeout=left_s)
@@ -54,6 +55,8 @@ def run(collective: str, folder: Path, left_s: float, *, simulated: bool) -> Tun
     if started.returncode:
         tail = (folder / f"{collective}.log").read_text(encoding="utf-8").splitlines()[-12:]
         sys.stdout.write("\n".join([f"{collective}: ended with {started.returncode}", *tail, ""]))
+        if (folder / "table").exists():
+            sys.stdout.write(f"so far, not checked with new ranks:\n{(folder / 'table').read_text(encoding='utf-8')}")
         return None
     (folder / f"{collective}.json").write_text(out, encoding="utf-8")
     return wire.decode(out, Tuning)
@@ -66,18 +69,19 @@ def gained(size: Tuned) -> float:
 
 def main(words: list[str]) -> int:
     """Tune and print."""
-    if not words or words[1:] not in ([], ["sim"]):
+    kind = "".join(words[1:])
+    if not words or kind not in ("", "settings", "sim"):
         sys.exit((__doc__ or "").strip())
     folder, end = Path(words[0]), time.monotonic() + WITHIN_S
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "table").unlink(missing_ok=True)
     summary = {}
-    for collective in COLLECTIVES:
+    for collective in COLLECTIVES[:1] if kind == "settings" else COLLECTIVES:
         left_s = end - time.monotonic()
         if left_s < LEAST_S:
             sys.stdout.write(f"{collective}: no time left\n")
             continue
-        found = run(collective, folder, left_s, simulated=words[1:] == ["sim"])
+        found = run(collective, folder, left_s, kind)
         if found is None:
             continue
         sizes = [gained(size) for size in found.sizes]
