@@ -80,8 +80,7 @@ def _row(field: str, default: int | None) -> Option:
 @options(*(sweep_option(_row(field, default)) for field, default in DEFAULTS.items()))
 def command(
     name: str, file: Path, force: bool, seconds: float, rounds: int, settings: bool, variables: bool, checked: Path | None,
-    format_name: str,
-    **fields: Any,
+    format_name: str, **fields: Any,
 ) -> int:  # fmt: skip
     """Find what NCCL should run COLLECTIVE with at each size: algorithm, protocol and channels.
 
@@ -109,9 +108,7 @@ def command(
     most = len(pairs(spec.collective)) + PAIRS * len(CHANNELS)
     times = " for each setting" if settings else ""
     talk(f"{counted(count, 'size')}, up to {most} candidates each: at most about {count * seconds:.0f} s{times}, then {2 * rounds} runs")
-    tuner = TableTuner(
-        jobs, file, before, count, rounds, Limits(), settings, talk, lambda size: talk(tuning.size_line(size))
-    )  # fmt: skip
+    tuner = TableTuner(jobs, file, before, count, rounds, Limits(), settings, talk, lambda size: talk(tuning.size_line(size)))
     try:
         found = tuner.tune()
     except KeyboardInterrupt:

@@ -120,8 +120,8 @@ class Search:
         limited = [Choice(pair.algorithm, pair.protocol, channels) for pair in best for channels in CHANNELS]
         limited = [choice for choice in limited if choice not in dropped]
         seen = self._round([None, *(pair for pair in best if pair not in dropped), *limited], channels_s / 2)
-        half = self.control.bcast(fastest(seen, max(len(seen) // 4, 2)))
-        seen = self._round([None, *(choice for choice in half if choice is not None)], channels_s / 2)
+        left = self.control.bcast(fastest(seen, max(len(seen) // 4, 2)))
+        seen = self._round([None, *(choice for choice in left if choice is not None)], channels_s / 2)
         winner = self.control.bcast(plainest(seen) if seen else None)
         own_s = median(seen[None]) if seen else 0.0
         trial = Trial(size_bytes=self._bytes, own=own, own_s=own_s, candidates=len(pairs) + len(limited), choice=winner)

@@ -47,7 +47,7 @@ class TableTuner:
             for setting in settings.candidates(self._system.network):
                 self.say(f"again with {text_of(setting)}")
                 found = self._search(setting, first=False)
-                if _share(found, plain) < min(WORTH, _share(best, plain)):
+                if _share(found, plain) < WORTH * _share(best, plain):
                     best, variables = found, setting
         if variables and not fixed:
             tuning = self._with_variables(best, variables)
