@@ -7,12 +7,13 @@ from statistics import median
 from busbw.core.cells import cells, usable
 from busbw.core.collectives import BY_NAME
 from busbw.core.comparison import Verdict
-from busbw.core.errors import BusbwError
+from busbw.core.errors import BusbwError, NoMeasurement
 from busbw.core.exits import Exit
 from busbw.core.networks import CHANNEL_VARIABLES
 from busbw.core.result import Result
 from busbw.core.sizes import counted
 from busbw.core.tuning import Tuned, Tuning, pairs
+from busbw.measure.tune_job import NO_ALGORITHMS
 from busbw.stats.tuning import together
 from busbw.tune.jobs import Jobs
 from busbw.tune.recheck import Checked, by_size, in_turn
@@ -21,6 +22,7 @@ from busbw.tune.tuning import text_of
 LEAST, MOST, *_ = CHANNEL_VARIABLES
 CHANNELS = ({LEAST: "8"}, {LEAST: "16"}, {MOST: "2"}, {MOST: "4"})
 BY_COLLECTIVE = 22400  # from this NCCL on NCCL_ALGO and NCCL_PROTO can name a collective
+SIM = "sim"
 WORTH = 0.98
 MAYBE_SLOWER = 1.05  # of single runs; the check is exact
 FINALISTS = 2
@@ -39,6 +41,8 @@ class VariablesTuner:
         """The variables that help most without making a measured size slower by over 2 %; none if there are no such."""
         own = self.jobs.sweep({})
         assert self.jobs.system is not None
+        if not self.jobs.system.nccl and own.library.engine != SIM:
+            raise NoMeasurement(f"the {own.library.engine} engine does not use NCCL, whose variables are tuned", NO_ALGORITHMS)
         every = list(candidates(self.jobs.job.sweep.collective, self.jobs.system.nccl))
         self.say(f"{counted(len(every), 'candidate')}, each in a run between two of NCCL's choice; then {4 * self.rounds} runs at most")
         scores = {}

@@ -95,8 +95,9 @@ def text(tuning: Tuning, exports: Mapping[str, str], width: int | None = None) -
 
 def columns(tuning: Tuning) -> list[Column]:
     """The columns in which any size has something."""
-    once = {"with new ranks"} if tuning.variables else set()  # the gain is that of the check
-    return [column for column in COLUMNS if column.title not in once and any(column.text(size) not in ("", "-") for size in tuning.sizes)]
+    gone = {"with new ranks"} if tuning.variables else set()  # the gain is that of the check
+    gone |= set() if tuning.file else {"table"}
+    return [column for column in COLUMNS if column.title not in gone and any(column.text(size) not in ("", "-") for size in tuning.sizes)]
 
 
 def json(tuning: Tuning) -> str:
