@@ -56,17 +56,26 @@ class Job:
     def next_world(self):
         """Wait for the next world; its ranks in order."""
         self.worlds += 1
+        self.wait_for(lambda: (found := self._world()) and len(found) == found[0]["size"])
+        found = self._world()
+        assert [one["rank"] for one in found] == list(range(len(found)))
+        return found
+
+    def _world(self):
+        log = self.folder / "log"
+        lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+        return sorted((one for one in lines if one["number"] == self.worlds), key=lambda one: one["rank"])
+
+    def wait_for(self, condition):
         end_s = time.monotonic() + LIMIT_S
-        while time.monotonic() < end_s:
-            log = self.folder / "log"
-            lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-            found = sorted((one for one in lines if one["number"] == self.worlds), key=lambda one: one["rank"])
-            if found and len(found) == found[0]["size"]:
-                assert [one["rank"] for one in found] == list(range(len(found)))
-                return found
+        while not condition():
+            if time.monotonic() > end_s or self.process.poll() is not None:
+                self.process.kill()
+                raise AssertionError(f"world {self.worlds}: {self.process.communicate()[1]}")
             time.sleep(0.02)
-        self.process.kill()
-        raise AssertionError(f"no world {self.worlds}: {self.process.communicate()[1]}")
+
+    def children(self):
+        return Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
 
     def end(self):
         """The exit code and stderr."""
@@ -113,14 +122,19 @@ def test_lost_workers_are_replaced_on_spare_slots_and_slots_come_and_go(tmp_path
 
 
 def test_a_failed_slot_is_used_again_after_its_cooldown_and_changes_are_limited(tmp_path):
-    job = Job(tmp_path, "-np", "2", "--min-np", "2", "--blacklist-cooldown-range", "1", "1", "--reset-limit", "1")
-    for number in (1, 2):
+    job = Job(tmp_path, "-np", "2", "--min-np", "2", "--blacklist-cooldown-range", "1", "1", "--reset-limit", "2")
+    pids = [one["pid"] for one in job.next_world()]
+    job.slots(1)  # too few: both ranks leave the world and wait
+    job.wait_for(lambda: (tmp_path / "next.1").exists())
+    job.slots(2)
+    for number in (2, 3):
         world = job.next_world()
         assert slots_of(world) == [0, 1]
+        assert number > 2 or [one["pid"] for one in world] == pids
         os.kill(world[1]["pid"], signal.SIGKILL)
         job.touch(f"next.{number}")
     code, said = job.end()
-    assert code == Exit.UNKNOWN and "error: the workers have changed more than 1 times" in said
+    assert code == Exit.UNKNOWN and "error: the workers have changed more than 2 times" in said
 
 
 def test_a_silent_worker_is_killed_and_the_job_fails_if_too_few_are_left(tmp_path):
@@ -132,6 +146,16 @@ def test_a_silent_worker_is_killed_and_the_job_fails_if_too_few_are_left(tmp_pat
     assert code == Exit.UNKNOWN
     assert "the worker on slot 1 (rank 1) did not join a new world within 1 s" in said
     assert "error: 1 of at least 2 workers are ready, of 2 slots, 1 s after a change\n\nhint: free more slots" in said
+
+
+def test_a_new_worker_that_comes_too_late_is_no_failure(tmp_path):
+    job = Job(tmp_path, "-np", "1", "--min-np", "1", slots=1)
+    job.next_world()
+    job.touch("hold")
+    job.slots(2)
+    job.wait_for(lambda: len(job.children()) == 2)
+    job.touch("done")
+    assert job.end()[0] == Exit.OK
 
 
 def test_the_job_ends_with_the_code_of_a_worker_if_all_fail(tmp_path):

@@ -65,8 +65,10 @@ def command(
 ) -> int:
     """Run COMMAND on each rank, through mpirun, and exit with its code.
 
-    In `python train.py ...` the script's `import horovod.torch` imports busbw.horovod.torch. With --min-np or --host-discovery-script the job
-    is elastic: it goes on from the last commit if ranks are lost, and ranks join and leave as slots of this host come and go.
+    In `python train.py ...` the script's `import horovod.torch` imports busbw.horovod.torch.
+
+    With --min-np or --host-discovery-script the job is elastic: if ranks are lost, the others go on from the last commit, and ranks join
+    and leave as slots of this host come and go.
     """
     elastic = horovodrun_elastic.taken_out(tuning)
     elastic.check(ranks)

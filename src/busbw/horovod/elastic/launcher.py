@@ -72,23 +72,21 @@ class Launcher:
             self._workers.remove(worker)
             worker.close()
             code = worker.process.returncode
-            if code == 0 and worker.state is not State.LEAVING:
+            if worker.state is State.LEAVING:
+                continue
+            if code == 0:
                 self._finished_s = self._finished_s or time.monotonic()
                 self._code = 0 if self._worlds else self._code
-            elif code:
+            else:
                 self._code = code if code > 0 else 128 - code
                 self._slots.fail(worker.slot, time.monotonic())
                 how = f"ended with {code}" if code > 0 else f"was killed by signal {-code}"
-                _say(f"the worker on slot {worker.slot} (rank {worker.rank}) {how}" if self._worlds else f"a worker {how}")
+                _say(f"{worker} {how}")
 
     def _fit(self) -> None:
-        """Ask workers without a slot to leave, and start workers on free slots."""
+        """Start workers on free slots."""
         if self._code and not self._workers:
             return  # the state of the training is lost
-        count = self._slots.count()
-        for worker in self._workers:
-            if worker.slot >= count and worker.state is State.READY:
-                worker.leave()
         staying = self._staying()
         taken = {worker.slot for worker in self._workers}
         free = [slot for slot in self._slots.usable(time.monotonic()) if slot not in taken]
@@ -115,16 +113,17 @@ class Launcher:
             self._stop_silent(ready, running)
             return
         least = self._limits.least if self._worlds else self._limits.first
-        if coming:
-            self._short_s = None
-        elif len(ready) < least:
-            self._wait_for_slots(len(ready), least, now_s)
-        else:
-            self._start_world(sorted(ready, key=lambda worker: (worker.rank < 0, worker.rank, worker.slot)))
+        if len(ready) < least:
+            self._short_s = self._short_s or now_s
+            if not coming:
+                self._wait_for_slots(len(ready), least, now_s - self._short_s)
+        elif not coming:
+            members = sorted(ready, key=lambda worker: (worker.rank < 0, worker.rank, worker.slot))
+            self._start_world(members[: self._limits.most])
 
-    def _wait_for_slots(self, ready: int, least: int, now_s: float) -> None:
-        self._short_s = self._short_s or now_s
-        if now_s - self._short_s > self._limits.timeout_s:
+    def _wait_for_slots(self, ready: int, least: int, waited_s: float) -> None:
+        """Workers that are ready keep the state of the training meanwhile, even those without a slot."""
+        if waited_s > self._limits.timeout_s:
             slots, limit_s = self._slots.count(), self._limits.timeout_s
             raise NoMeasurement(
                 f"{ready} of at least {least} workers are ready, of {slots} slots, {limit_s:g} s after a change",
@@ -136,7 +135,7 @@ class Launcher:
         waited_s = max((time.monotonic() - worker.since_s for worker in ready if worker.rank >= 0), default=0.0)
         if waited_s > self._limits.timeout_s:
             for worker in running:
-                _say(f"the worker on slot {worker.slot} (rank {worker.rank}) did not join a new world within {self._limits.timeout_s:g} s")
+                _say(f"{worker} did not join a new world within {self._limits.timeout_s:g} s")
                 worker.signal(signal.SIGKILL)
 
     def _start_world(self, members: Sequence[Worker]) -> None:
@@ -147,6 +146,9 @@ class Launcher:
         store = f"{self._folder}/{self._worlds}"
         slots = ", ".join(str(worker.slot) for worker in members)
         _say(f"world {self._worlds}: {len(members)} rank{'s' * (len(members) > 1)} on slot{'s' * (len(members) > 1)} {slots}")
+        for worker in self._workers:
+            if worker.state is State.READY and worker not in members:
+                worker.leave()
         for rank, worker in enumerate(members):
             worker.rank = rank
             worker.become(State.RUNNING)

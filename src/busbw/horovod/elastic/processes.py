@@ -23,7 +23,7 @@ class State(Enum):
     LEAVING = "leaving"  # it was asked to end
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Worker:
     """One worker process on a slot."""
 
@@ -34,6 +34,10 @@ class Worker:
     state: State = State.STARTING
     since_s: float = field(default_factory=time.monotonic)  # of the state
     rank: int = -1  # in the current world
+
+    def __str__(self) -> str:
+        """As messages name it."""
+        return f"the worker on slot {self.slot}" + (f" (rank {self.rank})" if self.rank >= 0 else "")
 
     def become(self, state: State) -> None:
         """Change the state."""
