@@ -78,7 +78,7 @@ def timelines_are_chrome_traces():
     if hvd.rank() == 0:
         events = json.loads(path.read_text())
         assert not trace_events.faults(events)
-        (process,) = [event["pid"] for event in events if event["args"] == {"name": "allreduce.traced"}]
+        (process,) = [event["pid"] for event in events if event.get("args") == {"name": "allreduce.traced"}]
         names = [event["name"] for event in events if event["pid"] == process and event["ph"] == "X"]
         assert names == ["NEGOTIATE_ALLREDUCE", "ALLREDUCE", "GLOO_ALLREDUCE"] * 3
         assert next(event["args"] for event in events if event["name"] == "ALLREDUCE") == {"dtype": ["float32"], "shape": [[3]]}

@@ -30,18 +30,9 @@ class Job:
         script = folder / "discover.sh"
         script.write_text(f"#!/bin/sh\ncat {folder}/hosts\n")
         script.chmod(0o755)
-        line = [
-            sys.executable,
-            "-m",
-            "busbw",
-            "horovodrun",
-            *words,
-            "--host-discovery-script",
-            str(script),
-            sys.executable,
-            WORKER,
-            str(folder),
-        ]
+        # Through a shell, so that the shim does not import PyTorch.
+        program = ["sh", "-c", 'exec "$0" "$@"', sys.executable, WORKER, str(folder)]
+        line = [sys.executable, "-m", "busbw", "horovodrun", *words, "--host-discovery-script", str(script), *program]
         environment = {**os.environ, "PYTHONPATH": SOURCE}
         self.process = subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, text=True)
 
@@ -122,19 +113,17 @@ def test_lost_workers_are_replaced_on_spare_slots_and_slots_come_and_go(tmp_path
 
 
 def test_a_failed_slot_is_used_again_after_its_cooldown_and_changes_are_limited(tmp_path):
-    job = Job(tmp_path, "-np", "2", "--min-np", "2", "--blacklist-cooldown-range", "1", "1", "--reset-limit", "2")
+    job = Job(tmp_path, "-np", "2", "--min-np", "2", "--blacklist-cooldown-range", "1", "1", "--reset-limit", "1")
     pids = [one["pid"] for one in job.next_world()]
     job.slots(1)  # too few: both ranks leave the world and wait
     job.wait_for(lambda: (tmp_path / "next.1").exists())
     job.slots(2)
-    for number in (2, 3):
-        world = job.next_world()
-        assert slots_of(world) == [0, 1]
-        assert number > 2 or [one["pid"] for one in world] == pids
-        os.kill(world[1]["pid"], signal.SIGKILL)
-        job.touch(f"next.{number}")
+    world = job.next_world()
+    assert [one["pid"] for one in world] == pids
+    os.kill(world[1]["pid"], signal.SIGKILL)  # its slot is used again, for the world that is one too many
+    job.touch("next.2")
     code, said = job.end()
-    assert code == Exit.UNKNOWN and "error: the workers have changed more than 2 times" in said
+    assert code == Exit.UNKNOWN and "error: the workers have changed more than 1 times" in said
 
 
 def test_a_silent_worker_is_killed_and_the_job_fails_if_too_few_are_left(tmp_path):
