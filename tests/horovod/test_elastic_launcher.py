@@ -156,7 +156,9 @@ def test_the_job_ends_with_the_code_of_a_worker_if_all_fail(tmp_path):
     assert code == 7 and "the worker on slot 1 (rank 1) ended with 7" in said
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, Exit.INTERRUPTED)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, Exit.INTERRUPTED), (signal.SIGTERM, 128 + signal.SIGTERM)]
+)
 def test_workers_end_with_their_launcher(tmp_path, number, code):
     job = Job(tmp_path, "-np", "2", "--min-np", "1")
     pids = [one["pid"] for one in job.next_world()]

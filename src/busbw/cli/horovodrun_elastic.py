@@ -12,6 +12,7 @@ from busbw.core.errors import UsageError
 from busbw.horovod.elastic import discovery
 from busbw.horovod.elastic.launcher import Launcher, Limits
 from busbw.launch.hosts import Host
+from busbw.launch.job import terminable
 from busbw.launch.remote import is_local
 
 SCRIPT = "--host-discovery-script"
@@ -95,4 +96,5 @@ def run(elastic: Elastic, ranks: int | None, named: Sequence[Host], argv: Sequen
 
 
 def _run(argv: Sequence[str], variables: Mapping[str, str], slots: discovery.Slots, limits: Limits) -> int:
-    return Launcher(argv, {**os.environ, **variables}, slots, limits).run()
+    with terminable():
+        return Launcher(argv, {**os.environ, **variables}, slots, limits).run()

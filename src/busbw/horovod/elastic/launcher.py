@@ -75,8 +75,8 @@ class Launcher:
             if worker.state is State.LEAVING:
                 continue
             if code == 0:
-                self._finished_s = self._finished_s or time.monotonic()
-                self._code = 0 if self._worlds else self._code
+                if self._finished_s is None:
+                    self._finished_s, self._code = time.monotonic(), 0
             else:
                 self._code = code if code > 0 else 128 - code
                 self._slots.fail(worker.slot, time.monotonic())
@@ -110,7 +110,7 @@ class Launcher:
                     if worker.rank == 0:
                         messages.send(worker.link, messages.CHANGED)
                         self._told = True
-            self._stop_silent(ready, running)
+            self._stop_silent(running)
             return
         least = self._limits.least if self._worlds else self._limits.first
         if len(ready) < least:
@@ -130,9 +130,10 @@ class Launcher:
                 "free more slots, or give a smaller --min-np",
             )
 
-    def _stop_silent(self, ready: Sequence[Worker], running: Sequence[Worker]) -> None:
+    def _stop_silent(self, running: Sequence[Worker]) -> None:
         """Kill workers that do not ask for a new world although others of theirs have waited long for it."""
-        waited_s = max((time.monotonic() - worker.since_s for worker in ready if worker.rank >= 0), default=0.0)
+        waiting = (worker for worker in self._workers if worker.state is State.READY and worker.rank >= 0)
+        waited_s = max((time.monotonic() - worker.since_s for worker in waiting), default=0.0)
         if waited_s > self._limits.timeout_s:
             for worker in running:
                 _say(f"{worker} did not join a new world within {self._limits.timeout_s:g} s")

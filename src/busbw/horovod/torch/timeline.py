@@ -33,7 +33,9 @@ class Timeline:
         with self._lock:
             self._file = Path(path).open("wb", buffering=0)  # noqa: SIM115 - until stop
             self._processes, self._began_s, self._mark_cycles = {}, time.monotonic(), mark_cycles
-            self._file.write(b"[\n" + self._named("process_name", 0, start_time_since_epoch_in_micros=time.time_ns() // 1000))
+            self._file.write(
+                b"[\n" + self._named("process_name", 0, name="rank 0", start_time_since_epoch_in_micros=time.time_ns() // 1000)
+            )
             self._write(self._named("process_sort_index", 0, sort_index=0))
 
     def stop(self) -> None:
