@@ -33,7 +33,7 @@ class Job:
         # Through a shell, so that the shim does not import PyTorch.
         program = ["sh", "-c", 'exec "$0" "$@"', sys.executable, WORKER, str(folder)]
         line = [sys.executable, "-m", "busbw", "horovodrun", *words, "--host-discovery-script", str(script), *program]
-        environment = {**os.environ, "PYTHONPATH": SOURCE}
+        environment = {**os.environ, "PYTHONPATH": SOURCE, "TMPDIR": str(folder)}
         self.process = subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, text=True)
 
     def slots(self, count):
