@@ -5,13 +5,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-com
 ARGS ?= all_reduce -b 8 -e 64M -f 2
 FAULTS ?= --runs 200 --seed 1
 QUIET := tests/native/test_net_rates.py
-WAITING := $(filter-out %/test_net_loaders.py $(QUIET),$(wildcard tests/native/test_*.py)) $(wildcard $(addprefix tests/netlab/test_,launch_two_hosts.py run_two_hosts.py slow_link.py check_*.py link.py *watch.py) $(addprefix tests/e2e/test_,progress.py signals.py streams.py)) # mostly idle, and no PyTorch
+WAITING := $(filter-out %/test_net_loaders.py $(QUIET),$(wildcard tests/native/test_*.py)) $(wildcard tests/faults/test_*.py tests/unit/job/test_*.py $(addprefix tests/netlab/test_,launch_two_hosts.py run_two_hosts.py slow_link.py check_*.py link.py *watch.py) $(addprefix tests/e2e/test_,progress.py signals.py sim_faults.py streams.py)) # mostly idle, and no PyTorch
 FAST := $(addprefix tests/unit/,capture check cli core docs history host launch model stats views)
 CARGO := $(shell command -v cargo)
 NATIVE := --manifest-path native/Cargo.toml
 unexport PYTHONDONTWRITEBYTECODE # tests start hundreds of interpreters, which share compiled modules
 
-.PHONY: help run check test needs suite lint cargo waiting format docs bench faults deep clean
+.PHONY: help run check test needs suite lint cargo waiting format docs bench faults deep version dist clean
 
 help: ## print this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -22,6 +22,8 @@ $(BIN)/python: ; $(PYTHON) -m venv .venv
 	$(PIP) -r requirements-dev.txt && touch $@
 .venv/test.stamp: .venv/lint.stamp
 	$(PIP) -e '.[mpi,torch,cuda13]' && touch $@
+.venv/dist.stamp: .venv/run.stamp requirements-dist.txt
+	$(PIP) -r requirements-dist.txt && touch $@
 
 run: .venv/run.stamp ## install, then measure all_reduce over 2 CPU ranks (ARGS=... for another run)
 	$(BIN)/busbw run $(ARGS)
@@ -67,6 +69,12 @@ faults: .venv/test.stamp ## inject 200 seeded faults on emulated hosts and check
 
 deep: ## loom, fuzzing and AddressSanitizer for native/; some minutes, needs nightly Rust
 	native/deep.sh
+
+version: ## copy the version of src/busbw/core/version.py to native/
+	$(PYTHON) tools/versions.py --write
+
+dist: .venv/dist.stamp ## build wheels, sdist, SBOMs and checksums of busbw and busbw-native in dist/, and check them
+	$(BIN)/python tools/dist.py
 
 clean: ## remove everything that make created
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis native/target native/fuzz/target && find . -name __pycache__ -type d -prune -exec rm -rf {} +

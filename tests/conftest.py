@@ -27,6 +27,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # PyTorch's store asks DNS for the name of each client, and serves nobody meanwhile. A server that does not answer costs 5 s each time.
+    os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
     folder = tempfile.mkdtemp(prefix="busbw-mpi-")
     os.environ["PRTE_MCA_prte_local_tmpdir_base"] = folder  # noqa: SIM112 - PRRTE's spelling
     if importlib.util.find_spec("triton") is not None and not Path("/dev/nvidiactl").exists():

@@ -21,4 +21,5 @@ def add(tree: Tree) -> None:
     tree.call("nccl-libraries", json.dumps([library("/opt/venv/lib/nvidia/nccl/lib/libnccl.so.2", "2.27.7")]))
     tree.call("mpirun", json.dumps({"path": "/usr/bin/mpirun", "version": "5.0.8", "error": ""}))
     tree.file("/etc/hosts", HOSTS).call("own-addresses", "10.1.0.1       STREAM gpu-1.cluster\n10.1.0.1       DGRAM")
+    tree.call("reverse-lookups", '{"::ffff:10.1.0.1": 0.003, "::ffff:127.0.0.1": 0.001}')
     tree.call("srun-mpi", SRUN).call("ssh-login", json.dumps({"ssh": "/usr/bin/ssh", "agent": False, "keys": {"id_ed25519": 0o600}}))

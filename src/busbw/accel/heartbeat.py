@@ -30,6 +30,11 @@ class Heartbeat:
             self._thread.start()
             _beating.add(self)
 
+    @property
+    def tells(self) -> bool:
+        """Whether `lost` can find lost ranks: there is a store for heartbeats."""
+        return self._store is not None
+
     def stop(self) -> None:
         """Stop the heartbeats."""
         self._stopped.set()

@@ -10,7 +10,7 @@ import click
 MEASURE = "Measure"
 MODEL = "Explain and predict"
 CHECK = "Check and watch"
-TRAIN = "Applications and training"
+TRAIN = "Applications, training and tuning"
 RESULTS = "Results"
 SET_UP = "Set up"
 PURPOSES = (MEASURE, MODEL, CHECK, TRAIN, RESULTS, SET_UP)  # in the order of --help
@@ -170,6 +170,14 @@ COMMANDS: tuple[Row, ...] = (
             ("the exchange between two hosts", "busbw plan vgg16 --batch-size 128 --hosts h1:1,h2:1"),
             ("only these methods, and 90 % of a rank's own rate", "busbw plan gpt2 --compare none,int8,2d+int8 --target 90%"),
             ("whether a model fits, and where to keep its states", "busbw plan gpt --params 13B --batch-size 8 --memory"),
+        ),
+    ),
+    Row(
+        "tune", TRAIN, "Find faster algorithms, protocols and channels for NCCL, by size.",
+        (
+            ("on the GPUs of this machine", "busbw tune all_reduce"),
+            ("on two hosts; the rules are added to busbw-tuner.table", "busbw tune all_gather --hosts h1:8,h2:8"),
+            ("measure a table against NCCL's choice again", "busbw tune --check busbw-tuner.table --hosts h1:8,h2:8"),
         ),
     ),
     Row(

@@ -9,6 +9,7 @@ import click
 from busbw.cli.parameters import not_empty
 from busbw.cli.streams import answer, talk
 from busbw.core.networks import THREADS_VARIABLE, blocks, channels, chosen
+from busbw.core.version import __version__
 from busbw.host import net_plugin, nvml
 from busbw.launch import interfaces
 
@@ -30,7 +31,8 @@ def net(ifname: str, format_name: str) -> int:
 
     First checks that the plugin is installed, loads, and has the symbols that NCCL needs; exit code 3 if not.
     """
-    net_plugin.check(net_plugin.find())
+    path = net_plugin.find()
+    net_plugin.check(path)
     variables = net_plugin.variables("busbw")
     if ifname:
         variables["NCCL_SOCKET_IFNAME"] = interfaces.for_nccl(ifname, interfaces.local())
@@ -40,6 +42,9 @@ def net(ifname: str, format_name: str) -> int:
     if same:
         variables |= same
         talk(f"note: {' and '.join(f'{name}={value}' for name, value in same.items())} must be the same on all hosts")
+    if (plugin := net_plugin.version(path)) != __version__:
+        named = f"busbw-native {plugin or 'of unknown version'}, this is busbw {__version__}"
+        talk(f"note: {path} is from {named}: install the same version of both")
     prefix = "export " if format_name == "sh" else ""
     lines = "".join(f"{prefix}{name}={shlex.quote(value)}\n" for name, value in variables.items())
     answer(json.dumps(variables, indent=1) + "\n" if format_name == "json" else lines)

@@ -1,4 +1,7 @@
-"""`busbw horovodrun`: horovodrun's options for Open MPI's mpirun. In scripts it starts, `import horovod.torch` imports busbw's."""
+"""`busbw horovodrun`: horovodrun's options. In scripts it starts, `import horovod.torch` imports busbw's.
+
+Open MPI's mpirun starts the ranks; of elastic jobs, busbw's own launcher does.
+"""
 
 import os
 import shlex
@@ -7,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from busbw.cli import horovodrun_build, horovodrun_elastic
 from busbw.cli.parameters import File, not_empty
 from busbw.cli.shared_options import options
 from busbw.cli.streams import answer, talk
@@ -51,7 +55,10 @@ _tuning_options = [
 @click.option("--gloo", is_flag=True, expose_value=False, help="ignored: CPU operations always use Gloo")
 @click.option("--mpi", is_flag=True, help="not supported: CPU operations use Gloo")
 @click.option("--dry-run", is_flag=True, help="print mpirun's command line and stop")
-@options(*_tuning_options)
+@click.option(
+    "-cb", "--check-build", is_flag=True, is_eager=True, expose_value=False, callback=horovodrun_build.show, help="print what is available"
+)
+@options(*_tuning_options, *horovodrun_elastic.options)
 @click.argument("args", nargs=-1, required=True, metavar="COMMAND...")
 def command(
     ranks: int | None, host_list: str, hostfile: Path | None, ifname: str, mpi: bool, dry_run: bool, args: tuple[str, ...], **tuning: object
@@ -59,8 +66,17 @@ def command(
     """Run COMMAND on each rank, through mpirun, and exit with its code.
 
     In `python train.py ...` the script's `import horovod.torch` imports busbw.horovod.torch.
+
+    With --min-np or --host-discovery-script the job is elastic: if ranks are lost, the others go on from the last commit, and ranks join
+    and leave as slots of this host come and go.
     """
+    elastic = horovodrun_elastic.taken_out(tuning)
+    elastic.check(ranks)
     named = Where(hosts=host_list, hostfile=hostfile).named()
+    if elastic.asked and dry_run:
+        raise UsageError("--dry-run prints mpirun's command line, which an elastic job does not use", "leave out one of them")
+    if elastic.asked:
+        return horovodrun_elastic.run(elastic, ranks, named or [], program(args), variables(tuning))
     if not named and ranks is None:
         raise UsageError("no number of ranks is given", "busbw horovodrun -np 2 python train.py")
     if named:

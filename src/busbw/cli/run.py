@@ -48,7 +48,8 @@ def _rounds(_: click.Context, _parameter: click.Parameter, value: str) -> int:
     return TIMED if value == "timed" else int(value)
 
 
-def _option(row: Option) -> Callable[[Any], Any]:
+def sweep_option(row: Option) -> Callable[[Any], Any]:
+    """The option of a row."""
     # -n means ranks, as with mpirun.
     names = [row.name(strict=True), *([f"--{row.long}"] if "_" in row.long else []), *([] if row.short == "n" else [f"-{row.short}"])]
     kind = "rounds" if row.field == "check" else row.kind
@@ -139,7 +140,7 @@ def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
     help=f"repeat the sweep for so many seconds, with {SOAK_ROUNDS} data checks per row, and stop at the first wrong data",
 )
 @_sampling_options
-@options(*map(_option, SWEEP_OPTIONS))
+@options(*map(sweep_option, SWEEP_OPTIONS))
 def command(
     name: str, format_name: str, json_name: str, force: bool, dry_run: bool, brief: bool, min_busbw: str, min_percent: float | None,
     **fields: Any,

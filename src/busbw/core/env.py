@@ -66,7 +66,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("BUSBW_ENGINE", "engine of the compat commands, which have no option for it: nccl, torch, mpi, sim", "busbw"),
     Variable("BUSBW_IFNAME", "interface or CIDR of NCCL's and Gloo's sockets, resolved on each host; set by --ifname", "busbw"),
     Variable(CAPTURE.folder, "folder for the files of the profiler plugin; set by `busbw capture`", "busbw"),
-    Variable(TUNER.table, "file with algorithm and protocol for sizes of collectives; set by `busbw replay`", "busbw"),
+    Variable(TUNER.table, "table of the tuner plugin, written by `busbw tune`; set by `busbw replay` for its own ranks", "busbw"),
     Variable(CAPTURE.mode, "cheap: calls, sizes and order; timed: also durations on the GPU", "busbw"),
     Variable("BUSBW_PLUGIN", "path of the NCCL plugin library for --net busbw and `busbw env net`, instead of busbw-native's", "busbw"),
 )

@@ -17,6 +17,7 @@ from busbw.core.layouts import InPlace, Layout
 from busbw.core.probe import Probe
 from busbw.core.redops import RedOp
 from busbw.core.result import Device, Library
+from busbw.core.tuning import Choice
 
 Launch = Callable[[], object]
 
@@ -92,6 +93,16 @@ class Memory(Protocol):
         """Compare each region bit for bit (or within probe.tolerance units); the first wrong element wins over later regions."""
 
 
+class Tuner(Protocol):
+    """Says what operations of one collective and size run with. All ranks must say the same before each operation."""
+
+    def steer(self, collective: str, size_bytes: int, choice: Choice | None) -> None:
+        """From now on these operations use `choice`; None: NCCL's own. Other operations are NCCL's own."""
+
+    def costs(self) -> dict[Choice, float]:
+        """The seconds that NCCL expects of everything it can run, since the last `steer`; empty if NCCL has not asked."""
+
+
 class Engine(Protocol):
     """Runs collectives. It is opened on a Control; `ranks` are the local ranks of the communicator, in order.
 
@@ -151,6 +162,13 @@ class Engine(Protocol):
 
     def fence(self) -> Launch:
         """A thunk for a tiny collective that no rank leaves before all have entered it. Only for `asynchronous` engines."""
+
+    def tuner(self) -> "Tuner | None":
+        """What steers NCCL's choice of algorithm; None if this engine has no algorithms to choose from.
+
+        NoMeasurement if busbw-native is not on this host.
+        """
+        return None
 
     def follow(self, other: "Engine") -> None:
         """Let what is enqueued from now on begin after all that `other`, of the same kind and process, has enqueued."""

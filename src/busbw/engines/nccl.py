@@ -26,6 +26,7 @@ from busbw.engines.cuda_runtime import Events, Gpu, Stream, call, device_count
 from busbw.engines.nccl_buffers import Buffers
 from busbw.engines.nccl_calls import CALLS, Groups, Message, Rank
 from busbw.engines.nccl_launches import Replay, together
+from busbw.engines.nccl_tuner import NcclTuner
 from busbw.launch.control import Control
 
 DEVICE_VARIABLE = "NCCL_TESTS_DEVICE"
@@ -230,6 +231,10 @@ class NcclEngine(Engine):
             for (_, address), comm, stream in zip(self._fences, self._comms, self._streams, strict=True)
         ]
         return launches[0] if len(launches) == 1 else together(launches)
+
+    def tuner(self) -> NcclTuner:
+        """The tuner plugin of busbw-native."""
+        return NcclTuner()
 
     def follow(self, other: Engine) -> None:
         """Every local stream waits for the other engine's stream on the same GPU."""

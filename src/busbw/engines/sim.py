@@ -17,6 +17,7 @@ from busbw.engines.base import Call, Engine, Launch, Region, placement
 from busbw.engines.host_memory import HostMemory
 from busbw.engines.host_probe import scalar_type
 from busbw.engines.sim_parameters import PARAMETERS
+from busbw.engines.sim_tuner import SimTuner
 
 _UFUNCS = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum, "avg": np.add, "mulsum": np.add}
 
@@ -50,6 +51,11 @@ class SimEngine(Engine):
         self._marks: dict[int, tuple[float, float]] = {}
         self._buffers: dict[str, list[Any]] = {}
         self.fresh: set[tuple[bool, int]] = set()
+        self._tuner = SimTuner(ranks, self._p)
+
+    def tuner(self) -> SimTuner:
+        """NCCL's model."""
+        return self._tuner
 
     def clock(self) -> float:
         """Virtual seconds."""
@@ -83,11 +89,11 @@ class SimEngine(Engine):
 
     def bind(self, call: Call) -> Launch:
         """A thunk that advances the clock, and moves data when new input was written."""
-        seconds = self._seconds(call)
+        seconds, name, size = self._seconds(call), call.collective.name, max(call.send, call.recv) * call.dtype.itemsize
         late_s = self._p["late_us"] * 1e-6 if _moves(call, int(self._p["late_rank"])) else 0.0
 
         def run() -> None:
-            self._now += seconds * self._noise() + late_s
+            self._now += seconds * self._tuner.factor(name, size) * self._noise() + late_s
             self._waited_s += late_s
             if (call.in_place, call.shift_bytes) in self.fresh:
                 self.fresh.discard((call.in_place, call.shift_bytes))

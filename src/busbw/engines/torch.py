@@ -23,6 +23,7 @@ from busbw.core.sweep import SweepSpec
 from busbw.engines import torch_calls
 from busbw.engines.base import Call, Engine, Launch, Memory, placement
 from busbw.engines.host_memory import HostMemory
+from busbw.engines.nccl_tuner import NcclTuner
 from busbw.engines.torch_rank import TorchRank
 from busbw.host.memory import usable_bytes
 from busbw.launch.control import Control
@@ -71,6 +72,10 @@ class TorchEngine(TorchRank, Engine):
         except (RuntimeError, ValueError, TypeError) as error:
             return f"PyTorch with {self.backend} refuses: {str(error).splitlines()[0]}"
         return None
+
+    def tuner(self) -> NcclTuner | None:
+        """The tuner plugin of busbw-native; None for Gloo."""
+        return NcclTuner() if self._gpu is not None else None
 
     def allocate(self, send_bytes: int, recv_bytes: int) -> None:
         """Make both buffers, and one to reduce in where PyTorch would overwrite what must stay."""

@@ -21,6 +21,7 @@ MODULES = {
     "horovod.torch.elastic.sampler": f"{OWN}.torch.elastic.sampler",
     "horovod.torch.elastic.state": f"{OWN}.torch.elastic.state",
     "horovod.common.exceptions": f"{OWN}.torch.errors",
+    "horovod.common.util": f"{OWN}.torch.util",
     "horovod.common.process_sets": f"{OWN}.torch.process_sets",
 }
 _COMMON = "horovod.common"

@@ -61,6 +61,16 @@ def check(path: Path, limit_s: float = LOAD_LIMIT_S) -> None:
         raise NoMeasurement(f"NCCL cannot load {path}: {why}", hint)
 
 
+def version(path: Path) -> str:
+    """The version of busbw-native that a library which passed `check` is of; empty if it is too old to say."""
+    library = ctypes.CDLL(str(path))
+    if not hasattr(library, "busbw_version"):
+        return ""
+    library.busbw_version.restype, library.busbw_version.argtypes = ctypes.c_char_p, ()
+    found: bytes = library.busbw_version()
+    return found.decode()
+
+
 def variables(net: str) -> dict[str, str]:
     """The environment variables for --net on this host, none for an empty `net`. NoMeasurement if a plugin is needed and not installed."""
     if not net:

@@ -13,6 +13,7 @@ from busbw.core.planning import Exchange, Plan
 from busbw.core.replaying import Replay
 from busbw.core.result import AnyResult, Link, Row
 from busbw.core.training import TrainRun
+from busbw.core.tuning import Choice, Trial
 from busbw.measure.progress import Progress
 
 FAILED_PREFIX = "busbw-failed: "
@@ -64,6 +65,19 @@ class Played(msgspec.Struct, tag="played", tag_field="event"):
     replay: Replay
 
 
+class Trying(msgspec.Struct, tag="trying", tag_field="event"):
+    """The next operations of a tuning use this choice (None: NCCL's own), so that a failure has a name."""
+
+    size_bytes: int
+    choice: Choice | None
+
+
+class Tried(msgspec.Struct, tag="tried", tag_field="event"):
+    """The search at one size has ended."""
+
+    trial: Trial
+
+
 class Note(msgspec.Struct, tag="note", tag_field="event"):
     """A message; `answer` if nccl-tests prints it on stdout."""
 
@@ -79,7 +93,7 @@ class Ended(msgspec.Struct, tag="ended", tag_field="event"):
     links: list[Link] = []
 
 
-Event: TypeAlias = Started | RowDone | Iteration | Trained | Surveyed | Exchanged | Played | Note | Ended
+Event: TypeAlias = Started | RowDone | Iteration | Trained | Surveyed | Exchanged | Played | Trying | Tried | Note | Ended
 Emit = Callable[[Event], None]
 
 

@@ -6,6 +6,7 @@ from busbw.core.planning import PlanSpec
 from busbw.core.replaying import ReplaySpec
 from busbw.core.sweep import SweepSpec
 from busbw.core.training import TrainSpec
+from busbw.core.tuning import Choice
 from busbw.engines.registry import AUTO
 
 
@@ -33,7 +34,7 @@ class SweepJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="sweep"):
 
     Each process drives `gpus_per_process` ranks. `ideal` is the user's own bound in GB/s ('' for that of the topology), `simulation`
     configures the sim engine, `inject` is a fault to inject (measure.inject), and `compat` selects the behavior of nccl-tests.
-    With `watch` each row has what the links of every host carried.
+    With `watch` each row has what the links of every host carried. `table` is the text of a table for NCCL's tuner.
     """
 
     sweep: SweepSpec
@@ -42,6 +43,18 @@ class SweepJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="sweep"):
     compat: bool = False
     inject: str = ""
     watch: bool = False
+    table: str = ""
+
+
+class TuneJob(SweepJob, frozen=True, kw_only=True, omit_defaults=True, tag="tune"):
+    """The search for the fastest algorithm, protocol and number of channels of each size, at most `seconds` for each.
+
+    `done` are sizes to leave out, `dropped` candidates that have failed.
+    """
+
+    seconds: float = 6.0
+    done: list[int] = []
+    dropped: list[Choice] = []
 
 
 class TrainJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="train"):
@@ -63,7 +76,7 @@ class ReplayJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="replay"
     replay: ReplaySpec
 
 
-AnyJob = SweepJob | TrainJob | PlanJob | ReplayJob
+AnyJob = SweepJob | TuneJob | TrainJob | PlanJob | ReplayJob
 
 
 def encode(job: AnyJob) -> str:

@@ -112,10 +112,11 @@ def save(data: bytes, file: Path) -> None:
         raise NoMeasurement(f"{file}: {error.strerror or error}", f"give {frontend_text('json_option')} a path with room") from error
 
 
-def check_writable(file: Path, *, overwrite: bool = True) -> None:
-    """UsageError if the result could not be written, or would replace a file without `overwrite`."""
+def check_writable(file: Path, *, overwrite: bool = True, what: str = "") -> None:
+    """UsageError if the file could not be written, or would replace one without `overwrite`. `what` is it as the user gave it."""
+    what = what or frontend_text("json", file)
     if not overwrite and file.is_file() and file.stat().st_size:
-        raise UsageError(f"{frontend_text('json', file)}: the file exists", "name another file, or replace it with --force")
+        raise UsageError(f"{what}: the file exists", "name another file, or replace it with --force")
     try:
         target = Path(os.path.realpath(file))
         if file.is_dir():
@@ -126,4 +127,4 @@ def check_writable(file: Path, *, overwrite: bool = True) -> None:
             pass
     except OSError as error:
         hint = "name a file in a directory that exists and can be written"
-        raise UsageError(f"{frontend_text('json', file)}: {error.strerror or error}", hint) from error
+        raise UsageError(f"{what}: {error.strerror or error}", hint) from error

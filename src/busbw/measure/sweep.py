@@ -2,8 +2,9 @@
 
 import os
 import platform
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import TypeVar
 
 import msgspec
 
@@ -16,7 +17,7 @@ from busbw.core.traffic import Traffic, traffic
 from busbw.engines.base import Engine
 from busbw.engines.registry import Opening, engine, ignored_options, refuse_ignored
 from busbw.launch.control import Control
-from busbw.measure import inject, network, plan
+from busbw.measure import inject, network, plan, tuner_table
 from busbw.measure.events import Emit, Ended, EnterPhase, Note, Started, now
 from busbw.measure.host_sampler import HostSampler
 from busbw.measure.job import SweepJob
@@ -27,6 +28,7 @@ from busbw.model.bounds import given
 from busbw.model.world import ideals
 
 GPU_PRECISION, CPU_PRECISION = 0.01, 0.05
+OfSweep = TypeVar("OfSweep", bound=SweepJob)
 
 
 def measure(job: SweepJob, control: Control, emit: Emit, enter_phase: EnterPhase = lambda *_: None) -> None:
@@ -49,24 +51,31 @@ def measure(job: SweepJob, control: Control, emit: Emit, enter_phase: EnterPhase
     repeats = job.sweep.sampling.repeats if job.sweep.sampling else 1
     for repeat in range(repeats):
         enter_phase("init", job.engine)
-        with network.starting(job, control) as log:
+        with tuner_table.loaded(job.table, row.name, party.world), network.starting(job, control) as log:
             opened = row.open(opening)
         job = settled(job, opened)
-        try:
+        with running(opened):
             ended = sweep(job, party, opened, emit, enter_phase, repeat, log.networks)
             enter_phase("teardown", "")
             if control.process == 0 and repeat == repeats - 1:
                 emit(ended)
-        except BaseException as error:
-            explained = opened.explained(error) if isinstance(error, Exception) else error
-            opened.close(abort=True)
-            if explained is not error:
-                raise explained from error
-            raise
-        opened.close()
 
 
-def settled(job: SweepJob, opened: Engine) -> SweepJob:
+@contextmanager
+def running(opened: Engine) -> Iterator[None]:
+    """Close the engine at the end; after an error, which its library may explain, without waiting for other ranks."""
+    try:
+        yield
+    except BaseException as error:
+        explained = opened.explained(error) if isinstance(error, Exception) else error
+        opened.close(abort=True)
+        if explained is not error:
+            raise explained from error
+        raise
+    opened.close()
+
+
+def settled(job: OfSweep, opened: Engine) -> OfSweep:
     """The job with a default precision that its ranks can reach; CPU ranks share their cores with other processes."""
     sampling = job.sweep.sampling
     if sampling is None or sampling.precision:

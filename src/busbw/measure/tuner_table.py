@@ -1,4 +1,4 @@
-"""Algorithm and protocol of single collectives, as a pattern states them, for the tuner of busbw-native."""
+"""Tables for the tuner of busbw-native while communicators are created: what a pattern states, what a tuning found, or steering."""
 
 import os
 import platform
@@ -10,29 +10,33 @@ from pathlib import Path
 from busbw.core.env import TUNER
 from busbw.core.errors import NoMeasurement
 from busbw.core.pattern import ALGORITHMS, PROTOCOLS, Pattern
+from busbw.core.tuner_table import Rule, Table
+from busbw.core.tuning import TUNED, Choice
+from busbw.engines.nccl_tuner import NcclTuner
+from busbw.engines.registry import engine, torch_gpus
 from busbw.host import net_plugin
 from busbw.launch.control import Control
 
-FUNCTIONS = ("broadcast", "reduce", "all_gather", "reduce_scatter", "all_reduce")  # NCCL's numbers; it asks a tuner for no others
+WITHOUT = "install it on all hosts, or tune without it: busbw tune ... --variables"
 
 
-def lines(pattern: Pattern) -> tuple[list[str], int]:
-    """The lines of the table, `RANKS FUNCTION BYTES ALGORITHM PROTOCOL` in NCCL's numbers, and how many rows it cannot hold.
+def of_pattern(pattern: Pattern) -> tuple[Table, int]:
+    """The table of what a pattern states, and how many of its rows the table cannot hold.
 
-    NCCL tells its tuner function, bytes and the communicator's size, so rows that differ in type or root alone share the first one's line.
+    NCCL tells its tuner function, bytes and the communicator's size, so rows that differ in type or root alone share the first one's rule.
     """
-    table: dict[tuple[int, int, int], tuple[int, int]] = {}
+    rules: dict[tuple[int, str, int], Rule] = {}
     left_out = 0
     for row in pattern.rows:
         if row.algorithm not in ALGORITHMS or row.protocol not in PROTOCOLS:
             continue
-        if row.function not in FUNCTIONS:
+        if row.function not in TUNED:
             left_out += 1
             continue
-        key = (pattern.comm(row).ranks, FUNCTIONS.index(row.function), row.bytes)
-        wanted = (ALGORITHMS.index(row.algorithm), PROTOCOLS.index(row.protocol))
-        left_out += table.setdefault(key, wanted) != wanted
-    return [" ".join(map(str, (*key, *wanted))) for key, wanted in table.items()], left_out
+        ranks, choice = pattern.comm(row).ranks, Choice(row.algorithm, row.protocol)
+        rule = Rule(ranks=ranks, hosts=None, collective=row.function, first=row.bytes, last=row.bytes, choice=choice)
+        left_out += rules.setdefault((ranks, row.function, row.bytes), rule) != rule
+    return Table(rules=list(rules.values())), left_out
 
 
 def _library(environment: Mapping[str, str]) -> tuple[Path | None, str]:
@@ -45,27 +49,74 @@ def _library(environment: Mapping[str, str]) -> tuple[Path | None, str]:
         return None, error.message
 
 
+def _agreed(control: Control, environment: Mapping[str, str]) -> tuple[Path | None, str]:
+    """The plugin, or why not all ranks can use it: NCCL waits forever where ranks choose differently. Collective."""
+    library, reason = _library(environment)
+    return library, next(filter(None, control.allgather(reason)), "")
+
+
+@contextmanager
+def _set(variables: Mapping[str, str]) -> Iterator[None]:
+    os.environ |= variables
+    try:
+        yield
+    finally:
+        for name in variables:
+            os.environ.pop(name, None)
+
+
 @contextmanager
 def asking(pattern: Pattern, control: Control, environment: Mapping[str, str] = os.environ) -> Iterator[list[str]]:
-    """Let NCCL's tuner ask for what the pattern states while communicators are made; gives notes for the user. Collective.
-
-    All ranks or none do, as NCCL waits forever where ranks choose differently.
-    """
-    wanted, left_out = lines(pattern)
-    if not wanted:
+    """Let NCCL's tuner ask for what the pattern states while communicators are made; gives notes for the user. Collective."""
+    table, left_out = of_pattern(pattern)
+    if not table.rules:
         yield []
         return
-    library, reason = _library(environment)
-    refused = next(filter(None, control.allgather(reason)), "")
+    library, refused = _agreed(control, environment)
     if refused:
         yield [f"algorithms and protocols of the pattern were not asked for: {refused}"]
         return
+    with _file(table.text()) as variables, _set(variables | {TUNER.plugin: str(library)}):
+        yield [f"{left_out} rows ask for what NCCL's tuner cannot tell apart or choose"] if left_out else []
+
+
+@contextmanager
+def loaded(text: str, name: str, control: Control) -> Iterator[None]:
+    """Communicators of engine `name` that are created meanwhile use this table; '' for none. Collective.
+
+    NoMeasurement if a rank lacks the plugin.
+    """
+    if not text:
+        yield
+        return
+    with _file(text) as variables, _set(variables | _plugin(name, control)):
+        yield
+
+
+@contextmanager
+def steered(name: str, control: Control) -> Iterator[None]:
+    """Communicators of engine `name` that are created meanwhile can be steered. Collective; raises as `loaded`."""
+    plugin = _plugin(name, control)
+    if plugin:
+        NcclTuner()
+    with _set(plugin):
+        yield
+
+
+def _plugin(name: str, control: Control) -> dict[str, str]:
+    """The variable that names the plugin, none for an engine without NCCL."""
+    if not engine(name).nccl or (name == "torch" and not torch_gpus()):
+        return {}
+    library, refused = _agreed(control, os.environ)
+    if refused:
+        raise NoMeasurement(f"NCCL's tuner plugin cannot be used: {refused}", WITHOUT)
+    return {TUNER.plugin: str(library)}
+
+
+@contextmanager
+def _file(text: str) -> Iterator[dict[str, str]]:
+    """A file with the text, and the variable that names it."""
     with tempfile.TemporaryDirectory(prefix="busbw-tuner-") as folder:
         table = Path(folder, "table")
-        table.write_text("".join(f"{line}\n" for line in wanted), encoding="ascii")
-        os.environ |= {TUNER.plugin: str(library), TUNER.table: str(table)}
-        try:
-            yield [f"{left_out} rows ask for what NCCL's tuner cannot tell apart or choose"] if left_out else []
-        finally:
-            for name in (TUNER.plugin, TUNER.table):
-                os.environ.pop(name, None)
+        table.write_text(text, encoding="utf-8")
+        yield {TUNER.table: str(table)}

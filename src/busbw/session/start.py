@@ -11,7 +11,7 @@ from busbw.core.result import AnyResult, Result
 from busbw.engines.registry import choose
 from busbw.launch import environment, job
 from busbw.launch.control import SoloControl
-from busbw.measure.job import AnyJob, SweepJob
+from busbw.measure.job import AnyJob, SweepJob, TuneJob
 from busbw.session.follow import Follower, follow
 from busbw.session.inside import inside, save_on_signal
 from busbw.session.outside import launcher_command
@@ -45,7 +45,8 @@ def run(work: AnyJob, where: Where, sink: Sink) -> AnyResult | None:
     if sink.record.problem:
         raise sink.record.problem
     result = sink.record.result
-    if isinstance(result, Result) and result.complete and not result.rows and not (isinstance(work, SweepJob) and work.compat):
+    expected = not isinstance(work, TuneJob) and not (isinstance(work, SweepJob) and work.compat)
+    if isinstance(result, Result) and result.complete and not result.rows and expected:
         raise NoMeasurement("no size was measured", "the notes say what was skipped, and why")
     return result
 

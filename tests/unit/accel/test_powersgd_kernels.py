@@ -27,6 +27,13 @@ SHAPES = ((3,), (40, 70), (7,), (20, 3, 30), (130, 47), (3, 3), (33, 200), (11,)
 LARGE = ((3,), (140, 130), (7,), (90, 5, 33), (3, 3), (150, 100), (11,), (100, 3, 50), (2,))  # for factors of more columns
 RANKS = [1, 3, 4, 9, 16]
 SIZED = [(1, 3), (3, 2), (4, 3), (9, 2), (16, 3), (16, 2)]  # and over so many ranks: powers of two are multiplied, others divided by
+CASES = [
+    (rank, size, kind, feedback)
+    for rank, size in SIZED
+    for kind in (torch.float32, torch.bfloat16)
+    for feedback in (True, False)
+    if rank <= tables.FEW or feedback == (kind == torch.bfloat16)  # the interpreter takes a second for each large one
+]
 
 
 @pytest.fixture(autouse=True)
@@ -58,9 +65,7 @@ def alike(one: torch.Tensor, other: torch.Tensor, least: float = 1e-5) -> bool:
     return bool((one - other).abs().max() <= least * other.abs().max())
 
 
-@pytest.mark.parametrize("feedback", [True, False])
-@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("rank", "size"), SIZED)
+@pytest.mark.parametrize(("rank", "size", "kind", "feedback"), CASES)
 def test_the_first_factor_matches_plain_torch(rank, size, kind, feedback):
     made, gradient, basis, state = given(rank)
     comm = SimpleNamespace(size=size)
@@ -81,9 +86,7 @@ def test_the_second_factor_matches_plain_torch(rank):
     assert all(alike(one.right_of(right), one.right_of(wanted), 1e-4) for one in made.matrices)
 
 
-@pytest.mark.parametrize("feedback", [True, False])
-@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("rank", "size"), SIZED)
+@pytest.mark.parametrize(("rank", "size", "kind", "feedback"), CASES)
 def test_factor_product_and_residual_match_plain_torch(rank, size, kind, feedback):
     made, gradient, _, state = given(rank)
     right, total = random(5, made.right, rank), state[RESIDUAL]

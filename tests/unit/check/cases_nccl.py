@@ -85,6 +85,7 @@ NCCL |= {
     "mpirun-isolated": environment(PRTE_MCA_plm="isolated"),
     "hostname-loopback": lambda tree: tree.file("/etc/hosts", "127.0.0.1 localhost\n127.0.1.1 gpu-1"),
     "hostname-resolves": lambda tree: tree.call("own-addresses", ""),
+    "reverse-lookup": lambda tree: tree.update("reverse-lookups", **{"::ffff:10.1.0.1": 5.01}),
     "ssh-keys": lambda tree: tree.update("ssh-login", keys={"id_rsa": 0o644}),
     "slurm-mpi": lambda tree: tree.call("srun-mpi", "MPI plugin types are...\n\tnone\n\tpmi2"),
     "mpi-interfaces": environment(OMPI_MCA_btl_tcp_if_include="bond0"),

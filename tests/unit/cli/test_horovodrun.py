@@ -51,8 +51,32 @@ def test_hosts_get_what_steers_communication(monkeypatch: pytest.MonkeyPatch, ca
     assert "AWS_SECRET" not in line
 
 
+def test_check_build_prints_horovodruns_form(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    assert main(["busbw", "horovodrun", "--check-build"]) == Exit.OK
+    sections = [block.splitlines() for block in capsys.readouterr().out.split("\n\n")]
+    assert [block[0] for block in sections[1:]] == ["Available Frameworks:", "Available Controllers:", "Available Tensor Operations:"]
+    assert sections[1][1:] == ["    [ ] TensorFlow", "    [X] PyTorch", "    [ ] MXNet"]
+    assert sections[2][1:] == ["    [ ] MPI", "    [X] Gloo"]
+    assert [line[8:] for line in sections[3][1:]] == ["NCCL", "DDL", "CCL", "MPI", "Gloo"] and "    [X] Gloo" in sections[3]
+
+
 @pytest.mark.parametrize(
-    ("args", "message"), [("python train.py", "error: no number of ranks is given"), ("-np 0 python train.py", "error: Invalid value")]
+    ("args", "message"),
+    [
+        ("python train.py", "error: no number of ranks is given"),
+        ("-np 0 python train.py", "error: Invalid value"),
+        ("-np 2 --max-np 4 python train.py", "error: --max-np is for elastic jobs"),
+        ("-np 2 --reset-limit 3 python train.py", "error: --reset-limit is for elastic jobs"),
+        ("-np 2 --min-np 3 python train.py", "error: --min-np 3, -np 2 do not ascend"),
+        ("-np 4 --min-np 1 --max-np 3 python train.py", "error: --min-np 1, -np 4, --max-np 3 do not ascend"),
+        ("-np 2 --min-np 1 --blacklist-cooldown-range 9 3 python train.py", "error: --blacklist-cooldown-range 9 3 is empty"),
+        ("-np 2 --min-np 1 -H h1:2 python train.py", "error: h1 is not this host, and the workers of an elastic job run on one host"),
+        ("-np 2 --min-np 1 --dry-run python train.py", "error: --dry-run prints mpirun's command line"),
+        ("-np 2 --host-discovery-script /bin/false python train.py", "error: --host-discovery-script /bin/false ended with 1"),
+        ("-np 2 --host-discovery-script ./none python train.py", "error: --host-discovery-script ./none cannot be run: No such file"),
+        ("-np 2 --min-np 1 ./no-such-program", "error: ./no-such-program cannot be run: No such file"),
+    ],
 )
 def test_invalid_arguments_are_refused(args: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["busbw", "horovodrun", *args.split()]) == Exit.USAGE

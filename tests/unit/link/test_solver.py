@@ -7,7 +7,7 @@ import pytest
 
 from busbw.link.solver import End, Measured, solve
 
-TRIALS = 60  # of the 1,000 of benchmarks/link_tournaments.py
+TRIALS = 15  # of the 1,000 of benchmarks/link_tournaments.py
 
 
 @pytest.fixture(scope="module")

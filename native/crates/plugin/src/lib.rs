@@ -1,7 +1,7 @@
-//! The library: the tables that NCCL looks for, and the functions that busbw.accel and `busbw env net` call.
+//! The library: the tables that NCCL looks for, and the functions that busbw.accel, `busbw env net` and `busbw tune` call.
 //!
-//! NCCL also looks for tuner and profiler symbols in this library. The tuner acts only if this network is used or
-//! BUSBW_TUNER_TABLE is set, the profiler only if BUSBW_CAPTURE is set.
+//! NCCL also looks for tuner and profiler symbols in this library. The tuner acts only if this network is used,
+//! BUSBW_TUNER_TABLE is set or `busbw tune` steers, the profiler only if BUSBW_CAPTURE is set.
 
 mod entry;
 mod error_text;
@@ -21,5 +21,7 @@ mod setup;
 mod tests;
 mod traffic;
 mod tuner;
+mod tuner_steering;
 mod tuner_table;
 mod updates;
+mod version;

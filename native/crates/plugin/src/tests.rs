@@ -12,6 +12,7 @@ use crate::net::NetDevice;
 use crate::net_v8::ncclNetPlugin_v8 as V8;
 use crate::net_v11::ncclNetPlugin_v11 as V11;
 use crate::tuner::{Favour, Tuner, ncclTunerPlugin_v2 as TunerV2, ncclTunerPlugin_v5 as TunerV5, prefer};
+use crate::tuner_steering::{busbw_tuner_costs, busbw_tuner_steer};
 use crate::tuner_table::{Table, Wanted};
 
 fn failed(kind: Kind) -> NcclResult {
@@ -177,29 +178,53 @@ fn one_host_and_unknown_collectives_are_left_to_nccl() {
     assert_eq!(Tuner::new(8, 2, true, Table::default()).choose(9, 1 << 20), None);
 }
 
+const TABLE: &str = "busbw-tuner-table 1
+about gpu NVIDIA H200
+2 * all_reduce 1024 4096 Ring Simple 4   # 12 % faster
+2 1 all_reduce 8192 8192 Tree LL *
+
+8 * all_reduce 1 8192 Tree LL 1
+";
+
 #[test]
 fn a_table_wins_where_it_names_function_and_size() {
-    let text = "# of a replay\n2 4 1024 1 2\n\n8 4 1024 0 0\n";
-    let tuner = Tuner::new(2, 1, false, Table::parse(text, 2).unwrap());
-    let wanted = Favour::Entry(Wanted { algorithm: 1, protocol: 2 });
-    assert_eq!(tuner.choose(function::ALL_REDUCE, 1024), Some((0, wanted)));
-    assert_eq!(tuner.choose(function::ALL_REDUCE, 1025), None);
+    let tuner = Tuner::new(2, 2, false, Table::parse(TABLE, 2, 2).unwrap());
+    let wanted = Favour::Entry(Wanted { algorithm: 1, protocol: 2, channels: 4 });
+    let chosen = [1023, 1024, 2000, 4096, 4097, 8192].map(|bytes| tuner.choose(function::ALL_REDUCE, bytes));
+    assert_eq!(chosen, [None, Some((4, wanted)), Some((4, wanted)), Some((4, wanted)), None, None], "the rule of 8192 is for one host");
     assert_eq!(tuner.choose(function::BROADCAST, 1024), None);
+    let one_host = Table::parse(TABLE, 2, 1).unwrap();
+    assert_eq!(one_host.wanted(function::ALL_REDUCE, 8192), Some(Wanted { algorithm: 0, protocol: 0, channels: 0 }));
     let mut costs = [4.0; 6];
     prefer(wanted, &mut costs, 3);
     assert_eq!(costs, [4.0, 4.0, 4.0, 4.0, 4.0, 0.0]);
     costs[5] = -1.0;
     prefer(wanted, &mut costs, 3);
     assert_eq!(costs[5], -1.0, "what NCCL cannot run is never asked for");
-    prefer(Favour::Entry(Wanted { algorithm: 9, protocol: 9 }), &mut costs, 3);
+    prefer(Favour::Entry(Wanted { algorithm: 9, protocol: 9, channels: 0 }), &mut costs, 3);
     assert_eq!(costs, [4.0, 4.0, 4.0, 4.0, 4.0, -1.0]);
 }
 
 #[test]
 fn a_broken_table_is_named_by_line() {
-    for (text, line) in [("2 4 1024 1", 1), ("2 4 1024 1 2\n2 4 x 1 2", 2), ("2 4 1024 1 -2", 1), ("2 4 1024 1 2 3", 1)] {
-        assert!(Table::parse(text, 2).unwrap_err().message.starts_with(&format!("line {line} ")), "{text}");
+    let rule = "2 * all_reduce 8 8 Ring LL *";
+    for broken in [
+        "2 * all_reduce 8 8 Ring LL",
+        "x * all_reduce 8 8 Ring LL *",
+        "2 * alltoall 8 8 Ring LL *",
+        "2 * all_reduce 8 4 Ring LL *",
+        "2 * all_reduce 8 8 Rings LL *",
+        "2 * all_reduce 8 8 Ring Long *",
+        "2 * all_reduce 8 8 Ring LL 0",
+        "2 * all_reduce 8 8 Ring LL -1",
+    ] {
+        let text = format!("busbw-tuner-table 1\n{rule}\n{broken}\n");
+        assert!(Table::parse(&text, 2, 2).unwrap_err().message.starts_with("line 3 is not a rule"), "{broken}");
     }
+    assert!(Table::parse("busbw-tuner-table 2\n", 2, 2).unwrap_err().message.starts_with("line 1 is not `busbw-tuner-table 1`"));
+    let twice = format!("busbw-tuner-table 1\n{rule}\n2 2 all_reduce 4 9 Ring LL *\n");
+    assert_eq!(Table::parse(&twice, 2, 2).unwrap_err().message, "lines 2 and 3 are for the same sizes");
+    assert!(Table::parse(&twice, 2, 3).is_ok(), "the second rule is for two hosts");
 }
 
 #[test]
@@ -241,7 +266,7 @@ fn tuners_write_channels_and_costs_only_with_a_context() {
 }
 
 #[test]
-fn without_this_network_there_is_no_tuner_context() {
+fn without_this_network_there_is_no_tuner_context_until_tune_steers() {
     for init in [
         // SAFETY: `context` is NULL or a local of this test.
         |context: *mut *mut c_void| unsafe { (TunerV2.init)(2, 2, None, context) },
@@ -252,4 +277,40 @@ fn without_this_network_there_is_no_tuner_context() {
         assert_eq!((init(&raw mut context), context), (result::SUCCESS, null_mut()));
         assert_eq!(init(null_mut()), result::INVALID_USAGE);
     }
+    steered_operations_run_with_what_tune_wants();
+}
+
+/// Part of the test above, as steering is for the whole process and never ends.
+fn steered_operations_run_with_what_tune_wants() {
+    const BYTES: usize = 12_345; // of no other test
+    let mut context = null_mut();
+    let costs = || {
+        let mut costs = [0.0_f32; 21];
+        // SAFETY: there is room for 21.
+        let count = unsafe { busbw_tuner_costs(costs.as_mut_ptr(), costs.len()) };
+        costs[..count].to_vec()
+    };
+    let ask = |context, bytes| {
+        let (mut channels, mut table) = (7, [5.0_f32, -1.0, 4.0]);
+        // SAFETY: `table` has 1 x 3 entries and `channels` is an int, both locals.
+        let got = unsafe {
+            (TunerV5.get_coll_info)(context, function::ALL_REDUCE, bytes, 1, table.as_mut_ptr().cast(), 1, 3, 0, &raw mut channels)
+        };
+        assert_eq!(got, result::SUCCESS);
+        (channels, table)
+    };
+    busbw_tuner_steer(function::ALL_REDUCE, BYTES, 0, 0, 2);
+    // SAFETY: `context` is a local.
+    assert_eq!(unsafe { (TunerV5.init)(&raw mut context, 0, 2, 2, None, null_mut(), null_mut()) }, result::SUCCESS);
+    assert!(!context.is_null());
+    assert_eq!(costs(), [], "NCCL has not asked yet");
+    assert_eq!(ask(context, BYTES), (2, [0.0, -1.0, 4.0]));
+    assert_eq!(costs(), [5.0, -1.0, 4.0], "as NCCL passed them");
+    assert_eq!(ask(context, BYTES + 1), (7, [5.0, -1.0, 4.0]), "another size");
+    busbw_tuner_steer(function::ALL_REDUCE, BYTES, 0, 1, 2);
+    assert_eq!(ask(context, BYTES).1, [5.0, -1.0, 4.0], "what NCCL cannot run is never asked for");
+    busbw_tuner_steer(function::ALL_REDUCE, BYTES, -1, -1, 0);
+    assert_eq!((ask(context, BYTES), costs()), ((7, [5.0, -1.0, 4.0]), vec![5.0, -1.0, 4.0]), "NCCL chooses, and its costs are known");
+    // SAFETY: init made it; this is its last use.
+    assert_eq!(unsafe { (TunerV5.finalize)(context) }, result::SUCCESS);
 }

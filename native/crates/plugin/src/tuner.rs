@@ -12,6 +12,7 @@ use transport::Error;
 
 use crate::entry::{entry, given, names_us};
 use crate::net::{NAME, Net};
+use crate::tuner_steering;
 use crate::tuner_table::{Table, Wanted};
 
 /// For NCCL 2.21 to 2.27.
@@ -63,7 +64,7 @@ impl Tuner {
     /// The most channels of a collective, and what it should use. None leaves it to NCCL. Depends only on what is equal on all ranks.
     pub fn choose(&self, function: c_int, bytes: usize) -> Option<(c_int, Favour)> {
         if let Some(wanted) = self.table.wanted(function, bytes) {
-            return Some((0, Favour::Entry(wanted)));
+            return Some((wanted.channels, Favour::Entry(wanted)));
         }
         if self.nodes < 2 || !self.network {
             return None;
@@ -97,13 +98,13 @@ pub fn prefer(favour: Favour, costs: &mut [c_float], protocols: usize) {
     }
 }
 
-/// A context if there is a table, or this network may be used: NCCL_NET names no other. NULL leaves everything to NCCL. NCCL does not say
+/// A context if there is a table, `busbw tune` steers, or this network may be used: NCCL_NET names no other. NULL leaves everything to NCCL. NCCL does not say
 /// which network a communicator uses, and may have initialized this one without using it.
 unsafe fn init(context: *mut *mut c_void, ranks: usize, nodes: usize) -> Result<(), Error> {
     let context = given(context, "pointer for the context")?;
     let possible = || std::env::var_os("NCCL_NET").is_none_or(|net| net.is_empty() || names_us(&net));
-    let (network, table) = (Net::opened().is_ok_and(|net| net.transport.tunes() && possible()), Table::of_environment(ranks));
-    let made = if network || !table.is_empty() {
+    let (network, table) = (Net::opened().is_ok_and(|net| net.transport.tunes() && possible()), Table::of_environment(ranks, nodes));
+    let made = if network || !table.is_empty() || tuner_steering::armed() {
         Box::into_raw(Box::new(Tuner::new(ranks, nodes, network, table))).cast()
     } else {
         std::ptr::null_mut()
@@ -116,6 +117,15 @@ unsafe fn init(context: *mut *mut c_void, ranks: usize, nodes: usize) -> Result<
 unsafe fn choose(context: *mut c_void, function: c_int, bytes: usize, channels: *mut c_int) -> Result<Favour, Error> {
     // SAFETY: NULL, or made by `init` with Box::into_raw and not yet finalized.
     let chosen = unsafe { context.cast::<Tuner>().as_ref() }.and_then(|tuner| tuner.choose(function, bytes));
+    // SAFETY: the caller passes NULL or the address of NCCL's int.
+    unsafe { take(chosen, channels) }
+}
+
+/// Write the channels of a choice; returns what it favours.
+///
+/// # Safety
+/// `channels` is NULL or valid for writing.
+unsafe fn take(chosen: Option<(c_int, Favour)>, channels: *mut c_int) -> Result<Favour, Error> {
     let Some((most, favour)) = chosen else { return Ok(Favour::Nothing) };
     // SAFETY: not NULL, and NCCL passes the address of its own int.
     unsafe { given(channels, "pointer for the channels")?.write(most) };
@@ -168,13 +178,17 @@ unsafe extern "C" fn get_coll_info_v5(
     channels: *mut c_int,
 ) -> NcclResult {
     entry("getCollInfo", || {
-        // SAFETY: NCCL passes the context of init and the address of its own int.
-        let favour = unsafe { choose(context, function, bytes, channels) }?;
+        let protocols = usize::try_from(protocols).unwrap_or(0).max(1);
+        let costs = given(table.cast::<c_float>(), "cost table")?;
+        // SAFETY: the type says pointer to pointers, but NCCL passes one array of algorithms x protocols, which only this call uses.
+        let costs = unsafe { std::slice::from_raw_parts_mut(costs.as_ptr(), usize::try_from(algorithms).unwrap_or(0) * protocols) };
+        let favour = match tuner_steering::asked(function, bytes, costs) {
+            // SAFETY: NCCL passes the address of its own int.
+            Some(Some(wanted)) => unsafe { take(Some((wanted.channels, Favour::Entry(wanted))), channels) }?,
+            // SAFETY: NCCL passes the context of init and the address of its own int.
+            _ => unsafe { choose(context, function, bytes, channels) }?,
+        };
         if favour != Favour::Nothing {
-            let protocols = usize::try_from(protocols).unwrap_or(0).max(1);
-            let costs = given(table.cast::<c_float>(), "cost table")?;
-            // SAFETY: the type says pointer to pointers, but NCCL passes one array of algorithms x protocols, which only this call uses.
-            let costs = unsafe { std::slice::from_raw_parts_mut(costs.as_ptr(), usize::try_from(algorithms).unwrap_or(0) * protocols) };
             prefer(favour, costs, protocols);
         }
         Ok(())

@@ -10,6 +10,7 @@ from busbw.check.launcher import (
     mpijob,
     mpirun_isolated,
     mpirun_version,
+    reverse_lookup,
     slurm_mpi,
     ssh_keys,
 )
@@ -19,6 +20,7 @@ CHECKS: tuple[Check, ...] = (
     mpirun_isolated.CHECK,
     hostname_loopback.CHECK,
     hostname_resolves.CHECK,
+    reverse_lookup.CHECK,
     ssh_keys.CHECK,
     slurm_mpi.CHECK,
     mpi_interfaces.CHECK,

@@ -1,9 +1,11 @@
 """What the launcher checks read: mpirun, srun, ssh, and the addresses of the host's own name."""
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from busbw.host.source import Reading, Unavailable
 from busbw.launch import mpirun
 
 LIMIT_S = 10.0
+LOOKUPS = 3  # a server that answers some only is found by chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,19 @@ def own_addresses(hostname: str) -> str:
     if shutil.which("getent") is None:
         raise Unavailable("getent is not installed")
     return _output("getent", "ahosts", hostname)
+
+
+def reverse_lookups(hostname: str) -> str:
+    """As JSON: seconds of the slowest lookup of the name of each own IPv4 address, in the form in which a dual-stack server sees it."""
+    own = {line.split()[0] for line in own_addresses(hostname).splitlines() if line.strip()}
+    seconds = {f"::ffff:{address}": 0.0 for address in sorted({"127.0.0.1", *(one for one in own if ":" not in one)})}
+    for address in seconds:
+        for _ in range(LOOKUPS):
+            begun = time.monotonic()
+            with contextlib.suppress(Unavailable):  # LIMIT_S have passed
+                _output("getent", "hosts", address)
+            seconds[address] = max(seconds[address], round(time.monotonic() - begun, 3))
+    return json.dumps(seconds)
 
 
 def ssh_login() -> str:

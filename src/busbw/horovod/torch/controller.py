@@ -229,7 +229,8 @@ class Controller:
         if isinstance(error, HorovodInternalError):
             return error
         lost = self._heartbeat.lost() if self._size > 1 else []
-        who = f"lost: {', '.join(lost)}" if lost else "all ranks are alive"
+        alive = "all ranks are alive" if self._heartbeat.tells else "a rank may be lost"
+        who = f"lost: {', '.join(lost)}" if lost else alive
         # Ranks that notice late also see others leave, so the first finding counts. Without the store, each rank uses its own.
         with contextlib.suppress(Exception):
             who = distributed_c10d._get_default_store().compare_set(_LOST, "", who).decode()

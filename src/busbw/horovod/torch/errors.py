@@ -15,7 +15,7 @@ class Shutdown(HorovodInternalError):
 
 
 class HostsUpdatedInterrupt(RuntimeError):
-    """The set of hosts has changed; raised by scripts and schedulers, and caught by `elastic.run`."""
+    """The set of hosts or slots has changed; raised by `commit` and `check_host_updates`, and caught by `elastic.run`."""
 
     def __init__(self, skip_sync: bool = False) -> None:
         super().__init__("the set of hosts has changed")

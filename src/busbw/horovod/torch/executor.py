@@ -44,6 +44,7 @@ class Members:
     group: dist.ProcessGroup | None
 
 
+_ACTIVITIES = {"BROADCAST": "BCAST"}  # Horovod's abbreviation in names like GLOO_BCAST
 _Batch = list[tuple[Response, Operation]]
 
 
@@ -191,10 +192,12 @@ class Executor:
         begin_s = time.monotonic()
         yield
         end_s = time.monotonic()
-        for answer, _ in batch:
-            request = answer.request
-            shapes = [list(shape) for shape in request.shapes]
-            self._timeline.span(request.name, request.kind.upper(), begin_s, end_s, shapes=shapes, fused=len(batch))
+        for answer, operation in batch:
+            request, name = answer.request, answer.request.kind.upper()
+            types, shapes = [str(dtype).removeprefix("torch.") for dtype in request.dtypes], [list(shape) for shape in request.shapes]
+            self._timeline.span(request.name, name, begin_s, end_s, dtype=types, shape=shapes)
+            backend = "NCCL" if operation.device.type == "cuda" else "GLOO"
+            self._timeline.span(request.name, f"{backend}_{_ACTIVITIES.get(name, name)}", begin_s, end_s, fused=len(batch))
 
     @contextlib.contextmanager
     def _on(self, batch: _Batch) -> Iterator["torch.cuda.Event | None"]:

@@ -1,7 +1,6 @@
 """An optimizer whose gradients are reduced over ranks during the backward pass."""
 
 import contextlib
-import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from busbw.horovod.torch.errors import Refused
 from busbw.horovod.torch.functions import broadcast_object
 from busbw.horovod.torch.process_sets import ProcessSet, global_process_set
 from busbw.horovod.torch.requests import Kind
+from busbw.horovod.torch.util import split_list
 
 _TWICE = (
     "optimizer.step() called without optimizer.skip_synchronize() context after optimizer.synchronize(). "
@@ -290,9 +290,7 @@ def _groups(groups: Any, names: dict[torch.Tensor, str]) -> list[_Parameters]:
         # Use the order of rank 0, so that groups are the same on all ranks.
         order = broadcast_object([names[one] for one in trained], 0)
         trained.sort(key=lambda one: order.index(names[one]))
-        base, extra = divmod(len(trained), groups)
-        ends = [number * base + min(number, extra) for number in range(groups + 1)]
-        return [tuple(trained[begin:end]) for begin, end in itertools.pairwise(ends) if begin < end]
+        return [tuple(part) for part in split_list(trained, groups) if part]
     if isinstance(groups, int) or not all(isinstance(group, list | tuple) for group in groups):
         raise Refused(f"groups is {groups!r}", "give a positive number, or lists of parameters")
     listed = [one for group in groups for one in group]

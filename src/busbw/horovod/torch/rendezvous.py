@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
+from busbw.horovod.elastic.worker import World
 from busbw.horovod.torch import environment
 from busbw.horovod.torch.environment import RankInfo
 from busbw.horovod.torch.errors import Refused
@@ -21,13 +22,17 @@ _kept: list[dist.Store] = []
 _times = 0
 
 
-def store(info: RankInfo, timeout: timedelta) -> dist.Store:
-    """A new store for each call. All ranks must call it equally often.
+def store(info: RankInfo, timeout: timedelta, world: World | None = None) -> dist.Store:
+    """A new store for each call. All ranks must call it equally often, except in an elastic job, where each world has its own file.
 
     Raises:
         Refused: the address of rank 0 is unknown or unreachable.
         NoMeasurement: this host has no interface of the network that horovodrun was given.
     """
+    if world is not None:
+        kept = dist.FileStore(world.store)
+        kept.set_timeout(timeout)
+        return kept
     global _times
     _times += 1
     if not _kept:

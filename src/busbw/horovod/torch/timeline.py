@@ -1,13 +1,14 @@
-"""Writes a Chrome trace of rank 0 (chrome://tracing, Perfetto), with one row per operation name.
+"""Writes a Chrome trace of rank 0 (chrome://tracing, Perfetto), with one process per operation name, as Horovod does.
 
-Format: Trace Event Format, "JSON array" with complete (X), instant (i) and metadata (M) events; times in microseconds.
+Format: Trace Event Format, "JSON array" with complete (X), instant (i) and metadata (M) events; times in microseconds. The format lets the
+closing bracket be absent. Each event is written by one system call and no comma follows it, so the file is valid after a kill too.
 """
 
 import json
 import threading
 import time
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 NEGOTIATE, CYCLE = "NEGOTIATE_{}", "CYCLE_START"
 
@@ -17,8 +18,8 @@ class Timeline:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._file: IO[str] | None = None
-        self._rows: dict[str, int] = {}
+        self._file: BinaryIO | None = None
+        self._processes: dict[str, int] = {}
         self._began_s = 0.0
         self._mark_cycles = False
 
@@ -30,43 +31,54 @@ class Timeline:
         """
         self.stop()
         with self._lock:
-            self._file = Path(path).open("w")  # noqa: SIM115 - until stop
-            self._file.write("[\n")
-            self._rows, self._began_s, self._mark_cycles = {}, time.monotonic(), mark_cycles
-            self._write({"name": "process_name", "ph": "M", "pid": 0, "args": {"name": "rank 0"}})
+            self._file = Path(path).open("wb", buffering=0)  # noqa: SIM115 - until stop
+            self._processes, self._began_s, self._mark_cycles = {}, time.monotonic(), mark_cycles
+            self._file.write(
+                b"[\n" + self._named("process_name", 0, name="rank 0", start_time_since_epoch_in_micros=time.time_ns() // 1000)
+            )
+            self._write(self._named("process_sort_index", 0, sort_index=0))
 
     def stop(self) -> None:
         """Close the file."""
         with self._lock:
             if self._file is not None:
-                self._file.write("{}\n]\n")
+                self._file.write(b"\n]\n")
                 self._file.close()
                 self._file = None
 
     def span(self, name: str, what: str, begin_s: float, end_s: float, **args: Any) -> None:
-        """Write an event from `begin_s` to `end_s` (time.monotonic) in the row of `name`."""
+        """Write an event from `begin_s` to `end_s` (time.monotonic) in the process of `name`."""
         with self._lock:
             if self._file is None or end_s < self._began_s:
                 return
             begin_s = max(begin_s, self._began_s)
             when = {"ts": self._us(begin_s), "dur": round((end_s - begin_s) * 1e6, 1)}
-            self._write({"name": what, "ph": "X", "pid": 0, "tid": self._row(name), **when, "args": args})
+            self._write(_json({"name": what, "ph": "X", "pid": self._process(name), "tid": 0, **when, "args": args}))
 
     def cycle(self) -> None:
         """Mark the start of an exchange."""
         with self._lock:
             if self._file is not None and self._mark_cycles:
-                self._write({"name": CYCLE, "ph": "i", "s": "p", "pid": 0, "tid": 0, "ts": self._us(time.monotonic())})
+                self._write(_json({"name": CYCLE, "ph": "i", "s": "g", "pid": 0, "tid": 0, "ts": self._us(time.monotonic())}))
 
-    def _row(self, name: str) -> int:
-        if name not in self._rows:
-            self._rows[name] = len(self._rows) + 1
-            self._write({"name": "thread_name", "ph": "M", "pid": 0, "tid": self._rows[name], "args": {"name": name}})
-        return self._rows[name]
+    def _process(self, name: str) -> int:
+        if name not in self._processes:
+            number = self._processes[name] = len(self._processes) + 1
+            self._write(self._named("process_name", number, name=name))
+            self._write(self._named("process_sort_index", number, sort_index=number))
+        return self._processes[name]
 
     def _us(self, at_s: float) -> float:
         return round((at_s - self._began_s) * 1e6, 1)
 
-    def _write(self, event: dict[str, Any]) -> None:
+    @staticmethod
+    def _named(what: str, process: int, **args: Any) -> bytes:
+        return _json({"name": what, "ph": "M", "pid": process, "tid": 0, "args": args})
+
+    def _write(self, event: bytes) -> None:
         assert self._file is not None
-        self._file.write(json.dumps(event) + ",\n")
+        self._file.write(b",\n" + event)
+
+
+def _json(event: dict[str, Any]) -> bytes:
+    return json.dumps(event).encode()

@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,11 +17,13 @@ from busbw.accel import CommWorker, Settings, light
 from busbw.accel.communicator import Communicator
 from busbw.accel.mesh import Mesh, make
 from busbw.accel.methods import DENSE
+from busbw.horovod.elastic import worker
+from busbw.horovod.elastic.worker import World
 from busbw.horovod.torch import context, environment, ops, rendezvous
 from busbw.horovod.torch.context import Context
 from busbw.horovod.torch.controller import Controller
 from busbw.horovod.torch.environment import Options, RankInfo
-from busbw.horovod.torch.errors import Refused
+from busbw.horovod.torch.errors import HorovodInternalError, Refused
 from busbw.horovod.torch.executor import Executor, Members
 from busbw.horovod.torch.process_sets import ProcessSet, global_process_set, registered
 from busbw.horovod.torch.timeline import Timeline
@@ -36,24 +39,32 @@ def init(comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet] |
     If torch.distributed is initialized, its ranks are used. Otherwise it is initialized here and destroyed at `shutdown`.
     `comm`: all ranks, or None. `process_sets`: sets to register, or "dynamic" to allow `add_process_set` later.
 
+    In an elastic job: join the next world, which the launcher forms.
+
     Raises:
         Refused: an invalid variable or argument.
+        HorovodInternalError: the world of an elastic job could not be formed, because a rank was lost.
+        SystemExit: the elastic job goes on without this process.
     """
     global _at_exit
     if context.is_initialized():
         return
+    assigned = worker.join()
     info, options = environment.rank_info(os.environ), environment.options(os.environ)
     settings = _settings(options)
     if process_sets == "dynamic":
         options = dataclasses.replace(options, dynamic_sets=True)
     elif isinstance(process_sets, str):
         raise Refused(f"process_sets is '{process_sets}'", 'give a list of hvd.ProcessSet, or "dynamic"')
-    here = _join(info, options, settings, comm)
+    here = _join(info, options, settings, comm) if assigned is None else _join_world(info, options, settings, assigned)
     context.replace(here)
     context.handles.reset()
     global_process_set.ranks = list(range(here.info.size))
     if options.timeline and here.info.rank == 0:
-        here.timeline.start(options.timeline, options.mark_cycles)
+        path = Path(options.timeline)
+        if assigned and assigned.number > 1:  # keep the traces of earlier worlds
+            path = path.with_stem(f"{path.stem}.world{assigned.number}")
+        here.timeline.start(str(path), options.mark_cycles)
     if not _at_exit:
         atexit.register(shutdown)
         _at_exit = True
@@ -77,14 +88,28 @@ def _settings(options: Options) -> Settings | None:
     return settings if settings.two_d or settings.method != DENSE else None
 
 
-def _join(info: RankInfo, options: Options, settings: Settings | None, comm: Sequence[int] | None) -> Context:
+def _join_world(info: RankInfo, options: Options, settings: Settings | None, assigned: World) -> Context:
+    """Join a world of an elastic job."""
+    if dist.is_initialized():
+        raise Refused("torch.distributed is initialized, and ranks of an elastic job change", "call hvd.init() without it")
+    try:
+        return _join(info, options, settings, None, assigned)
+    except RuntimeError as error:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        raise HorovodInternalError(f"world {assigned.number} of {info.size} ranks could not be formed ({error})") from error
+
+
+def _join(
+    info: RankInfo, options: Options, settings: Settings | None, comm: Sequence[int] | None, assigned: World | None = None
+) -> Context:
     timeout = timedelta(seconds=options.timeout_s)
     ours = not dist.is_initialized()
     if os.environ.get("HOROVOD_GLOO_IFACE"):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", os.environ["HOROVOD_GLOO_IFACE"])
     if ours:
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
-        kept = rendezvous.store(info, timeout)
+        kept = rendezvous.store(info, timeout, assigned)
         dist.init_process_group(backend, store=kept, rank=info.rank, world_size=info.size, timeout=timeout)
     else:
         info = dataclasses.replace(info, rank=dist.get_rank(), size=dist.get_world_size())
@@ -94,14 +119,14 @@ def _join(info: RankInfo, options: Options, settings: Settings | None, comm: Seq
     everyone = dist.group.WORLD if ours else dist.new_group()
     info, hosts, local_sizes = _located(info, control)
     mesh = Mesh(Communicator(control, info.size, info.rank, hosts.count(hosts[info.rank])), None, None, hosts)
-    worker = CommWorker(settings, make(settings)) if settings else None
-    _announce(info, settings, worker)
+    exchange = CommWorker(settings, make(settings)) if settings else None
+    _announce(info, settings, exchange)
     timeline = Timeline()
-    executor = Executor(info.rank, Members(tuple(range(info.size)), everyone), options.fusion, worker, timeline)
+    executor = Executor(info.rank, Members(tuple(range(info.size)), everyone), options.fusion, exchange, timeline)
     global _joined
-    _joined += 1
+    _joined = assigned.number if assigned else _joined + 1
     controller = Controller(mesh, executor, options, timeline, _joined)
-    return Context(info, options, controller, executor, timeline, worker, local_sizes, None if ours else [control, everyone])
+    return Context(info, options, controller, executor, timeline, exchange, local_sizes, None if ours else [control, everyone])
 
 
 def _located(info: RankInfo, control: dist.ProcessGroup) -> tuple[RankInfo, tuple[str, ...], tuple[int, ...]]:

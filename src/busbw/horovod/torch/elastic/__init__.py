@@ -1,4 +1,4 @@
-"""Training that survives lost ranks: torchrun restarts all ranks, which continue from the last commit."""
+"""Training that survives lost ranks: in an elastic job the others go on, and torchrun restarts all. Both from the last commit."""
 
 from busbw.horovod.torch.elastic.run import run
 from busbw.horovod.torch.elastic.sampler import ElasticSampler

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from busbw.horovod.elastic import worker
 from busbw.horovod.torch import context, world
 from busbw.horovod.torch.elastic.state import TorchState
 from busbw.horovod.torch.errors import HorovodInternalError, HostsUpdatedInterrupt
@@ -12,8 +13,8 @@ from busbw.horovod.torch.errors import HorovodInternalError, HostsUpdatedInterru
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
     """Make `func(state, ...)` resume from the last commit after a failed operation.
 
-    If all ranks are alive, it is called again in this process. If a rank is lost, the error is raised: torchrun restarts all ranks, and the
-    last commit is read from its file.
+    If all ranks are alive, it is called again in this process. If a rank is lost, the remaining ranks of an elastic job go on with new ones
+    or without. In other jobs the error is raised: torchrun restarts all ranks, and the last commit is read from its file.
     """
 
     @functools.wraps(func)
@@ -21,19 +22,28 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
         state.load_commit()
         skip_sync = False
         while True:
-            if not skip_sync:
-                state.sync()
             try:
+                if not skip_sync:
+                    state.sync()
                 return func(state, *args, **kwargs)
             except HorovodInternalError:
-                if context.current().controller.failed:
+                if context.current().controller.failed and not worker.elastic():
                     raise
                 state.restore()
                 skip_sync = False
             except HostsUpdatedInterrupt as interrupt:
                 skip_sync = interrupt.skip_sync
-            world.shutdown()
-            world.init()
+            _join_again()
             state.on_reset()
 
     return wrapper
+
+
+def _join_again() -> None:
+    """Join the next world. If a rank is lost while it is formed, join the one after it; the launcher limits how often."""
+    world.shutdown()
+    while True:
+        try:
+            return world.init()
+        except HorovodInternalError:
+            continue

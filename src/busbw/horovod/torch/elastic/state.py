@@ -9,9 +9,13 @@ from typing import Any
 
 import torch
 
-from busbw.horovod.torch import context
+from busbw.horovod.elastic import worker
+from busbw.horovod.torch import calls, context
+from busbw.horovod.torch.calls import Call
 from busbw.horovod.torch.elastic.sampler import ElasticSampler
+from busbw.horovod.torch.errors import HostsUpdatedInterrupt
 from busbw.horovod.torch.functions import allgather_object, broadcast_object
+from busbw.horovod.torch.requests import Kind
 
 # torchrun sets the first. The folder is for commits; with a shared folder, any host can resume.
 _RUN, _FOLDER = "TORCHELASTIC_RUN_ID", "BUSBW_ELASTIC_DIR"
@@ -49,7 +53,7 @@ class TorchState:
             callback()
 
     def commit(self) -> None:
-        """Save the current state."""
+        """Save the current state, then `check_host_updates`."""
         self._commits += 1
         self.save()
         path = self.path()
@@ -57,9 +61,21 @@ class TorchState:
             part = path.with_suffix(".part")
             torch.save({"commits": self._commits, "kept": self._kept}, part)
             part.replace(path)  # atomic
+        self.check_host_updates()
 
     def check_host_updates(self) -> None:
-        """Does nothing: torchrun restarts all ranks when hosts change."""
+        """In an elastic job, ask rank 0 whether workers wait to join or have to leave. All ranks must call it.
+
+        Raises:
+            HostsUpdatedInterrupt: on all ranks, if so. `run` handles it.
+        """
+        if not worker.elastic():
+            return
+        flag = torch.tensor([int(worker.changed())])
+        call = Call(Kind.BROADCAST, in_place=True, name="elastic.changed", root=0)
+        context.handles.synchronize(calls.begin(call, [flag]))
+        if flag.item():
+            raise HostsUpdatedInterrupt
 
     def save(self) -> None:
         """Like `commit`, but in memory only."""

@@ -1,0 +1,72 @@
+//! What `busbw tune` wants the next operations of one function and size to run with, and NCCL's costs for them.
+//!
+//! A table is read once for each communicator. Steering changes between two operations of one communicator, so that candidates are
+//! measured in turn over the same connections.
+
+use std::ffi::{c_float, c_int};
+use std::slice;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::tuner_table::Wanted;
+
+static ARMED: AtomicBool = AtomicBool::new(false);
+static STEERING: Mutex<Steering> = Mutex::new(Steering { function: -1, bytes: 0, wanted: None, costs: Vec::new() });
+
+/// The operations that are steered, what they should run with (None: NCCL's choice), and the cost table that NCCL last passed for one.
+#[derive(Debug)]
+struct Steering {
+    function: c_int,
+    bytes: usize,
+    wanted: Option<Wanted>,
+    costs: Vec<c_float>,
+}
+
+/// Whether this process steers: its communicators then have a tuner.
+pub fn armed() -> bool {
+    ARMED.load(Ordering::Acquire)
+}
+
+/// None if this operation is not steered, else what it should run with; keeps the costs.
+pub fn asked(function: c_int, bytes: usize, costs: &[c_float]) -> Option<Option<Wanted>> {
+    if !armed() {
+        return None;
+    }
+    let mut steering = STEERING.lock().unwrap_or_else(PoisonError::into_inner);
+    if (steering.function, steering.bytes) != (function, bytes) {
+        return None;
+    }
+    costs.clone_into(&mut steering.costs);
+    Some(steering.wanted)
+}
+
+/// Let operations of `function` with `bytes` run with this algorithm and protocol, in NCCL's numbers, and at most `channels`; 0 channels is
+/// NCCL's number. A negative algorithm leaves them to NCCL, a negative function steers nothing. All ranks must say the same.
+#[unsafe(no_mangle)]
+pub extern "C" fn busbw_tuner_steer(function: c_int, bytes: usize, algorithm: c_int, protocol: c_int, channels: c_int) {
+    let wanted = usize::try_from(algorithm).ok().zip(usize::try_from(protocol).ok()).map(|(algorithm, protocol)| Wanted {
+        algorithm,
+        protocol,
+        channels: channels.max(0),
+    });
+    let mut steering = STEERING.lock().unwrap_or_else(PoisonError::into_inner);
+    *steering = Steering { function, bytes, wanted, costs: Vec::new() };
+    ARMED.store(true, Ordering::Release);
+}
+
+/// Copy NCCL's cost table for the steered operations, as it was before steering: microseconds by algorithm and protocol, negative for what
+/// NCCL cannot run. Returns the number of entries, 0 if NCCL has not asked since the last call of `busbw_tuner_steer`.
+///
+/// # Safety
+/// `costs` has room for `most` values.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn busbw_tuner_costs(costs: *mut c_float, most: usize) -> usize {
+    if costs.is_null() {
+        return 0;
+    }
+    let steering = STEERING.lock().unwrap_or_else(PoisonError::into_inner);
+    let count = steering.costs.len().min(most);
+    // SAFETY: not NULL, and the caller guarantees the room.
+    unsafe { slice::from_raw_parts_mut(costs, count) }.copy_from_slice(&steering.costs[..count]);
+    count
+}

@@ -1,0 +1,46 @@
+"""`busbw horovodrun --check-build`: what is available, in the form that horovodrun prints and scripts search."""
+
+import click
+
+from busbw.cli.streams import answer
+
+_FORM = """\
+busbw v{version}, with the API of Horovod v0.28:
+
+Available Frameworks:
+    [ ] TensorFlow
+    [{torch}] PyTorch
+    [ ] MXNet
+
+Available Controllers:
+    [ ] MPI
+    [{gloo}] Gloo
+
+Available Tensor Operations:
+    [{nccl}] NCCL
+    [ ] DDL
+    [ ] CCL
+    [ ] MPI
+    [{gloo}] Gloo
+"""
+
+
+def text() -> str:
+    """What is available. Without PyTorch: nothing."""
+    from busbw import __version__
+
+    try:
+        from busbw.horovod.torch import builds
+    except ImportError:
+        torch = gloo = nccl = False
+    else:
+        torch, gloo, nccl = True, builds.gloo_built(), bool(builds.nccl_built())
+    found = {"torch": torch, "gloo": gloo, "nccl": nccl}
+    return _FORM.format(version=__version__, **{name: "X" if value else " " for name, value in found.items()})
+
+
+def show(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
+    """The option's callback: print, and end."""
+    if asked:
+        answer(text())
+        context.exit()

@@ -1,0 +1,100 @@
+"""The options of `busbw horovodrun` for elastic jobs, which busbw's own launcher runs on one host."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import click
+
+from busbw.cli.parameters import not_empty
+from busbw.core.errors import UsageError
+from busbw.horovod.elastic import discovery
+from busbw.horovod.elastic.launcher import Launcher, Limits
+from busbw.launch.hosts import Host
+from busbw.launch.job import terminable
+from busbw.launch.remote import is_local
+
+SCRIPT = "--host-discovery-script"
+
+options = [
+    click.option("--min-np", "--min-num-proc", "min_np", type=click.IntRange(min=1), help="elastic: least ranks to go on with"),
+    click.option("--max-np", "--max-num-proc", "max_np", type=click.IntRange(min=1), help="elastic: most ranks  [default: all slots]"),
+    click.option(
+        SCRIPT, "script", default="", callback=not_empty, help="elastic: program that prints `host:slots` lines, run every second"
+    ),
+    click.option("--slots-per-host", type=click.IntRange(min=1), help=f"elastic: slots of a host that {SCRIPT} prints without slots"),
+    click.option(
+        "--elastic-timeout", type=click.IntRange(min=1), help="elastic: seconds to wait for slots or silent ranks  [default: 600]"
+    ),
+    click.option("--reset-limit", type=click.IntRange(min=0), help="elastic: how often ranks may change  [default: no limit]"),
+    click.option(
+        "--blacklist-cooldown-range",
+        "cooldown",
+        type=(click.IntRange(min=1), click.IntRange(min=1)),
+        metavar="FIRST LONGEST",
+        help="elastic: seconds without use of a slot whose rank failed, doubled each time  [default: for ever]",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Elastic:
+    """The values of `options`, as given."""
+
+    min_np: int | None
+    max_np: int | None
+    script: str
+    slots_per_host: int | None
+    elastic_timeout: int | None
+    reset_limit: int | None
+    cooldown: tuple[int, int] | None
+
+    @property
+    def asked(self) -> bool:
+        """Whether the job is elastic."""
+        return bool(self.script or self.min_np)
+
+    def check(self, ranks: int | None) -> None:
+        """Raises UsageError for options that do not fit together."""
+        given = [one.name for one in fields(self) if getattr(self, one.name)]
+        if given and not self.asked:
+            raise UsageError(f"--{given[0].replace('_', '-')} is for elastic jobs", f"give --min-np or {SCRIPT} too")
+        counts = {"--min-np": self.min_np, "-np": ranks, "--max-np": self.max_np}
+        ascending = {name: count for name, count in counts.items() if count}
+        if list(ascending.values()) != sorted(ascending.values()):
+            shown = ", ".join(f"{name} {count}" for name, count in ascending.items())
+            raise UsageError(f"{shown} do not ascend", "give --min-np <= -np <= --max-np")
+        if self.cooldown and self.cooldown[0] > self.cooldown[1]:
+            raise UsageError(f"--blacklist-cooldown-range {self.cooldown[0]} {self.cooldown[1]} is empty", "give the shorter time first")
+
+
+def taken_out(values: dict[str, object]) -> Elastic:
+    """Remove the values of `options` from `values`."""
+    return Elastic(**{one.name: values.pop(one.name) for one in fields(Elastic)})  # type: ignore[arg-type]
+
+
+def run(elastic: Elastic, ranks: int | None, named: Sequence[Host], argv: Sequence[str], variables: Mapping[str, str]) -> int:
+    """Run an elastic job and return its exit code."""
+    for host in named:
+        if not is_local(host.name):
+            raise UsageError(
+                f"{host.name} is not this host, and the workers of an elastic job run on one host",
+                "leave out --min-np, or start the script with torchrun, which restarts all ranks from the last commit",
+            )
+    first = ranks or elastic.min_np or 1
+    limits = Limits(first, elastic.min_np or first, elastic.max_np or 1 << 20, float(elastic.elastic_timeout or 600), elastic.reset_limit)
+    fixed = sum(host.slots or 1 for host in named) or max(first, elastic.max_np or 0)
+    if not elastic.script:
+        return _run(argv, variables, discovery.Slots(lambda: fixed, elastic.cooldown), limits)
+    path = str(Path(elastic.script).absolute()) if Path(elastic.script).is_file() else elastic.script
+    script = discovery.Script(path, elastic.slots_per_host or 1)
+    try:
+        return _run(argv, variables, discovery.Slots(script.slots, elastic.cooldown), limits)
+    finally:
+        script.stop()
+
+
+def _run(argv: Sequence[str], variables: Mapping[str, str], slots: discovery.Slots, limits: Limits) -> int:
+    with terminable():
+        return Launcher(argv, {**os.environ, **variables}, slots, limits).run()

@@ -1,0 +1,177 @@
+"""`busbw tune`: which algorithm, protocol and number of channels NCCL should use, found on the user's own ranks."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import click
+
+from busbw.cli.output import Output
+from busbw.cli.parameters import File, Seconds, argv, not_empty
+from busbw.cli.run import sweep_option
+from busbw.cli.shared_options import net_option, options, start_options, take_where
+from busbw.cli.streams import answer, talk
+from busbw.cli.terminal import width
+from busbw.core.collectives import collective
+from busbw.core.env import TUNER
+from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.exits import Exit
+from busbw.core.networks import CHANNEL_VARIABLES, THREADS_VARIABLE
+from busbw.core.options import BY_FIELD, Option
+from busbw.core.sizes import counted
+from busbw.core.sweep import Sampling, SweepSpec, check_spec, dtypes, redops, sizes
+from busbw.core.tuning import TUNED, Tuning, pairs
+from busbw.engines.sim_parameters import parse_parameters
+from busbw.host import net_plugin
+from busbw.measure.job import TuneJob
+from busbw.measure.record import Record, check_writable
+from busbw.measure.tune_job import CHANNELS, PAIRS
+from busbw.session.where import Where
+from busbw.stats.judging import Limits
+from busbw.tune import table_file
+from busbw.tune.by_variables import VariablesTuner
+from busbw.tune.checking import check_file, refuse_other
+from busbw.tune.jobs import Jobs
+from busbw.tune.tuning import TableTuner
+from busbw.views import comparison, tuning
+
+DEFAULTS = {"min_bytes": 1 << 10, "max_bytes": 64 << 20, "step_bytes": None, "step_factor": 4, "datatype": None, "op": None}
+MOST_SIZES = 64
+
+
+def _row(field: str, default: int | None) -> Option:
+    return replace(BY_FIELD[field], run_default=default) if default else BY_FIELD[field]
+
+
+@click.command("tune", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("name", metavar="[COLLECTIVE]", default="")
+@start_options
+@net_option
+@click.option("--engine", default="auto", callback=not_empty, show_default=True, help="auto, nccl, torch or sim")
+@click.option("--sim", "simulation", default="", help="parameters of the sim engine: ll=1.5,channel_us=0.3")
+@click.option(
+    "--output",
+    "file",
+    type=File(),
+    default=Path("busbw-tuner.table"),
+    show_default=True,
+    help="the table; rules of other collectives in it stay",
+)
+@click.option("--force", is_flag=True, help="replace a table of another system")
+@click.option("--seconds", type=Seconds(), default=6.0, show_default=True, help="target time of the search at each size")
+@click.option("--rounds", type=click.IntRange(4, 100), default=4, show_default=True, help="runs of each side in the check with new ranks")
+@click.option("--settings/--no-settings", default=True, show_default=True, help="also search with more channels, and more socket threads")
+@click.option(
+    "--variables", is_flag=True, help="without the plugin: find values for NCCL_ALGO, NCCL_PROTO and channels, for all sizes alike"
+)
+@click.option("--check", "checked", type=File(), help="measure this table against NCCL's choice again, instead of tuning")
+@click.option("--format", "format_name", type=click.Choice(("text", "json")), default="text", show_default=True, help="how to print it")
+@click.option(
+    "--limit",
+    "limit_s",
+    type=Seconds(zero=True),
+    default=30.0,
+    show_default=True,
+    help="drop a candidate after this many seconds without a completed operation; 0 = no limit",
+)
+@options(*(sweep_option(_row(field, default)) for field, default in DEFAULTS.items()))
+def command(
+    name: str, file: Path, force: bool, seconds: float, rounds: int, settings: bool, variables: bool, checked: Path | None,
+    format_name: str, **fields: Any,
+) -> int:  # fmt: skip
+    """Find what NCCL should run COLLECTIVE with at each size: algorithm, protocol and channels.
+
+    Every candidate is measured in turn with NCCL's choice. What is faster goes into a table for the tuner plugin of busbw-native, after a
+    check with new ranks. Exit code 0 also if NCCL's choice is best; with --check 1 if a size is slower with the table.
+    """
+    _refuse_set(("NCCL_ALGO", "NCCL_PROTO", *CHANNEL_VARIABLES) if variables else (TUNER.plugin, TUNER.table))
+    where = Where(**take_where(fields))
+    sweep = {field: fields.pop(field) for field in DEFAULTS}
+    jobs = Jobs(_job(_spec(name, checked, sweep), seconds, fields), where, Output(Record(), save_unasked=False))
+    if checked:
+        return _check(checked, jobs, rounds)
+    spec = jobs.job.sweep
+    count = len(list(islice(sizes(spec, spec.max_bytes), MOST_SIZES + 1)))
+    if count > MOST_SIZES:
+        raise UsageError(f"more than {MOST_SIZES} sizes: a tuning measures at most {MOST_SIZES}", "give a larger --stepfactor")
+    if variables:
+        found = VariablesTuner(jobs, rounds, talk).tune()
+        return _print(found, found.variables, format_name)
+    check_writable(file, what=f"--output {file}")
+    before = table_file.read(file) if file.exists() and not force else None
+    if before:
+        made_for = table_file.system(before, str(file))
+        jobs.judge = lambda here: refuse_other(file, made_for, here, talk)
+    most = len(pairs(spec.collective)) + PAIRS * len(CHANNELS)
+    times = " for each setting" if settings else ""
+    talk(f"{counted(count, 'size')}, up to {most} candidates each: at most about {count * seconds:.0f} s{times}, then {2 * rounds} runs")
+    tuner = TableTuner(jobs, file, before, count, rounds, Limits(), settings, talk, lambda size: talk(tuning.size_line(size)))
+    try:
+        found = tuner.tune()
+    except KeyboardInterrupt:
+        if jobs.system:
+            talk(f"{file} has what was found so far; it was not checked with new ranks")
+        raise
+    return _print(found, _exports(found, jobs), format_name)
+
+
+def _refuse_set(names: Sequence[str]) -> None:
+    """UsageError for variables that would change what NCCL chooses itself."""
+    found = [name for name in names if os.environ.get(name)]
+    if found:
+        what = " ".join(f"{name}={os.environ[name]}" for name in found)
+        raise UsageError(f"{what} is set, so NCCL's own choice could not be measured", f"unset {' '.join(found)}")
+
+
+def _spec(name: str, checked: Path | None, sweep: dict[str, Any]) -> SweepSpec:
+    if bool(name) == bool(checked):
+        raise UsageError("a collective or --check FILE is needed, and not both", "busbw tune all_reduce")
+    row = collective(name or TUNED[-1])
+    if row.name not in TUNED:
+        raise UsageError(f"{row.name}: NCCL has no choice of algorithms for it", f"tune {', '.join(TUNED)}")
+    spec = SweepSpec(collective=row.name, sampling=Sampling(precision=0.0), **sweep)
+    check_spec(spec, strict=True)
+    for what, values in (("datatype", dtypes(spec)), ("op", redops(spec))):
+        if len(values) > 1:
+            raise UsageError(f"--{what} {getattr(spec, what)}: a tuning is of one", f"name one, like busbw tune {row.name} -d float -o sum")
+    return spec
+
+
+def _job(spec: SweepSpec, seconds: float, fields: dict[str, Any]) -> TuneJob:
+    simulation = fields["simulation"]
+    if simulation and fields["engine"] != "sim":
+        raise UsageError(f"--sim {simulation}: --engine is {fields['engine']}, and only sim has parameters", "add --engine sim")
+    if fields["engine"] == "mpi":
+        raise UsageError("--engine mpi has no algorithms to choose from", "use --engine nccl, torch on GPUs, or sim")
+    fields |= {"net": fields["net"] or "", "simulation": parse_parameters(simulation)}
+    return TuneJob(sweep=spec, seconds=seconds, program="busbw tune", argv=argv(), **fields)
+
+
+def _exports(found: Tuning, jobs: Jobs) -> dict[str, str]:
+    """The variables for any program, with those that --net has set for the ranks; none if NCCL's choice is best."""
+    if not found.kept() and not found.variables:
+        return {}
+    net = jobs.job.net
+    of_net = {name: jobs.environment[name] for name in (CHANNEL_VARIABLES[0], THREADS_VARIABLE) if net and name in jobs.environment}
+    try:
+        plugin = {**net_plugin.variables(net), TUNER.plugin: str(net_plugin.find())}
+    except NoMeasurement as error:
+        talk(f"note: {error.message}: put its path below")
+        plugin = {TUNER.plugin: "/path/of/busbw_native/plugin/libplugin.so"}
+    return {**plugin, TUNER.table: str(Path(found.file).absolute()), **of_net, **found.variables}
+
+
+def _print(found: Tuning, exports: dict[str, str], format_name: str) -> int:
+    answer(tuning.json(found) if format_name == "json" else tuning.text(found, exports, width()))
+    return int(Exit.OK)
+
+
+def _check(file: Path, jobs: Jobs, rounds: int) -> int:
+    codes = []
+    for compared in check_file(file, jobs, rounds, talk):
+        answer(comparison.text(compared, width()))
+        codes.append(Exit.BAD if compared.beyond() else Exit.OK if compared.has_verdict() else Exit.UNKNOWN)
+    return int(max(codes, default=Exit.OK, key=(Exit.OK, Exit.UNKNOWN, Exit.BAD).index))

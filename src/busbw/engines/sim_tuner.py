@@ -1,0 +1,95 @@
+"""What a simulated operation takes with one algorithm, protocol and number of channels, relative to NCCL's choice by its model.
+
+The model is that of one host (model/nccl). Some parameters are what it does not know: `ll` makes protocol LL slower, as a network does
+that must carry twice the bytes; `channel_us` makes every channel cost time; and fewer than 16 `channels` do not fill the links.
+"""
+
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+
+from busbw.core import tuner_table
+from busbw.core.env import TUNER
+from busbw.core.errors import NoMeasurement
+from busbw.core.networks import CHANNEL_VARIABLES
+from busbw.core.tuning import TUNED, Choice
+from busbw.model.nccl.choice import allowed, choices
+from busbw.model.nccl.constants import LATEST, LL
+from busbw.model.nccl.graphs import CHANNELS, Graph
+from busbw.model.nccl.timing import Model, parts
+
+US = 1e-6
+SM = 90
+LEAST, MOST, *_ = CHANNEL_VARIABLES
+MOST_CHANNELS = 32
+
+
+class SimTuner:
+    """For `ranks` ranks with the parameters `p` of the sim engine. The environment is read once, as NCCL does for a communicator."""
+
+    def __init__(self, ranks: int, p: Mapping[str, float], environment: Mapping[str, str] = os.environ) -> None:
+        self._ranks, self._p, self._environment = ranks, p, dict(environment)
+        self._steered: tuple[str, int, Choice | None] = ("", 0, None)
+        self._asked = False
+        self._factors: dict[tuple[str, int, Choice | None], float] = {}
+        name = self._environment.get(TUNER.table, "")
+        self._table = tuner_table.parse(Path(name).read_text("utf-8"), name) if name else tuner_table.Table()
+
+    @cached_property
+    def _model(self) -> Model:
+        graph = Graph(CHANNELS, self._p["gbps"] / CHANNELS, self._p["gbps"] / CHANNELS)
+        return Model(LATEST, 1, self._ranks, SM, over_nvlink=True, ring=graph, tree=graph)
+
+    def steer(self, collective: str, size_bytes: int, choice: Choice | None) -> None:
+        """See Tuner."""
+        self._steered, self._asked = (collective, size_bytes, choice), False
+
+    def costs(self) -> dict[Choice, float]:
+        """See Tuner."""
+        collective, size_bytes, _ = self._steered
+        return self._costs(collective, size_bytes) if self._asked else {}
+
+    def factor(self, collective: str, size_bytes: int) -> float:
+        """How many times longer than NCCL's choice without `ll` the operation takes. NoMeasurement if a rank dies of it."""
+        if collective not in TUNED or self._ranks < 2:
+            return 1.0
+        steered = self._steered[:2] == (collective, size_bytes)
+        self._asked = self._asked or steered
+        wanted = self._steered[2] if steered and self._steered[2] else self._table.choice(self._ranks, 1, collective, size_bytes)
+        key = collective, size_bytes, wanted
+        if key not in self._factors:
+            self._factors[key] = self._factor(*key)
+        return self._factors[key]
+
+    def _factor(self, collective: str, size_bytes: int, wanted: Choice | None) -> float:
+        costs = self._costs(collective, size_bytes)
+        if not costs:
+            asked = " ".join(f"{name}={self._environment.get(name, '')}" for name in ("NCCL_ALGO", "NCCL_PROTO"))
+            raise NoMeasurement(f"NCCL has no algorithm for {collective} with {asked}", "unset these variables")
+        if wanted is None or Choice(wanted.algorithm, wanted.protocol) not in costs:
+            wanted = min(costs, key=costs.__getitem__)
+        if wanted.numbers[0] == self._p["dies_algo"]:
+            raise NoMeasurement(f"rank 1 ended in {collective} with {wanted} (--sim dies_algo)", "leave out dies_algo")
+        plain = min(choices(self._model, collective, size_bytes), key=lambda choice: choice.parts.time_s)
+        normal_s = self._seconds(collective, size_bytes, Choice(plain.algorithm, plain.protocol), 1.0, {})
+        return self._seconds(collective, size_bytes, wanted, self._p["ll"], self._environment) / normal_s
+
+    def _costs(self, collective: str, size_bytes: int) -> dict[Choice, float]:
+        may = allowed(self._environment, collective)
+        found = choices(self._model, collective, size_bytes, may) if collective in TUNED and self._ranks > 1 else []
+        return {Choice(one.algorithm, one.protocol): one.parts.time_s for one in found}
+
+    def _seconds(self, collective: str, size_bytes: int, choice: Choice, ll: float, environment: Mapping[str, str]) -> float:
+        own = int(self._p["channels"])
+        most = min(max(own, _number(environment, LEAST)), _number(environment, MOST) or MOST_CHANNELS)
+        channels = min(choice.channels or most, most)
+        found = parts(self._model, collective, size_bytes, choice.algorithm, choice.protocol)
+        assert found is not None  # it is among the costs
+        transfer_s = found.transfer_s * CHANNELS / min(channels, CHANNELS)
+        return (found.latency_s + transfer_s) * (ll if choice.protocol == LL else 1.0) + channels * self._p["channel_us"] * US
+
+
+def _number(environment: Mapping[str, str], name: str) -> int:
+    text = environment.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() else 0

@@ -1,0 +1,197 @@
+"""The launcher of an elastic job: starts workers on slots, forms worlds of those that are ready, and replaces lost ones.
+
+A world is a set of workers that train together. It ends when one of its workers is lost, or when rank 0 is told to make room for changes;
+each worker then asks for the next one.
+"""
+
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from busbw.core.errors import NoMeasurement
+from busbw.horovod.elastic import messages, processes
+from busbw.horovod.elastic.discovery import Slots
+from busbw.horovod.elastic.processes import State, Worker
+
+TICK_S = 0.1
+START_LIMIT_S = 60.0  # a world is formed without new workers that take longer
+END_LIMIT_S = 5.0  # between SIGTERM and SIGKILL
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many workers train together, and how long or often the job may wait or change."""
+
+    first: int  # workers of the first world
+    least: int  # of the later ones
+    most: int
+    timeout_s: float  # for too few slots, and for a worker that does not answer
+    resets: int | None  # worlds after the first; None: no limit
+
+
+class Launcher:
+    """One job. `run` returns its exit code."""
+
+    def __init__(self, argv: Sequence[str], environ: Mapping[str, str], slots: Slots, limits: Limits) -> None:
+        self._argv, self._environ, self._slots, self._limits = argv, environ, slots, limits
+        self._workers: list[Worker] = []
+        self._worlds = 0
+        self._told = False  # rank 0 knows that the workers should change
+        self._code = 0  # of the last worker that failed
+        self._finished_s: float | None = None  # when the first worker ended with 0
+        self._short_s: float | None = None  # since when workers are too few
+        self._folder = tempfile.mkdtemp(prefix="busbw-horovod-")
+
+    def run(self) -> int:
+        """Run until all workers have ended. Returns 0, or the exit code of the worker that failed last (128 + N for signal N).
+
+        Raises NoMeasurement: too few slots, too many worlds, or a worker that does not end.
+        """
+        try:
+            while True:
+                self._reap()
+                if self._finished_s is not None:
+                    self._finish(self._finished_s)
+                else:
+                    self._fit()
+                    self._form()
+                if not self._workers and (self._finished_s is not None or self._code):
+                    return self._code
+                self._listen()
+        finally:
+            self._end()
+
+    def _reap(self) -> None:
+        """Take note of workers that have ended."""
+        for worker in [one for one in self._workers if one.process.poll() is not None]:
+            self._workers.remove(worker)
+            worker.close()
+            code = worker.process.returncode
+            if worker.state is State.LEAVING:
+                continue
+            if code == 0:
+                if self._finished_s is None:
+                    self._finished_s, self._code = time.monotonic(), 0
+            else:
+                self._code = code if code > 0 else 128 - code
+                self._slots.fail(worker.slot, time.monotonic())
+                how = f"ended with {code}" if code > 0 else f"was killed by signal {-code}"
+                _say(f"{worker} {how}")
+
+    def _fit(self) -> None:
+        """Start workers on free slots."""
+        if self._code and not self._workers:
+            return  # the state of the training is lost
+        staying = self._staying()
+        taken = {worker.slot for worker in self._workers}
+        free = [slot for slot in self._slots.usable(time.monotonic()) if slot not in taken]
+        for slot in free[: max(0, self._limits.most - len(staying))]:
+            self._workers.append(processes.start(self._argv, self._environ, slot))
+
+    def _staying(self) -> list[Worker]:
+        count = self._slots.count()
+        return [worker for worker in self._workers if worker.slot < count and worker.state is not State.LEAVING]
+
+    def _form(self) -> None:
+        """Form a world if all workers that count are ready, or tell rank 0 to make room for changes."""
+        staying, now_s = self._staying(), time.monotonic()
+        ready = [worker for worker in staying if worker.state is State.READY]
+        running = [worker for worker in self._workers if worker.state is State.RUNNING]
+        coming = [worker for worker in staying if worker.state is State.STARTING and now_s - worker.since_s < START_LIMIT_S]
+        if running:
+            leaving = any(worker not in staying for worker in running)
+            if (leaving or ready) and not coming and not self._told:
+                for worker in running:
+                    if worker.rank == 0:
+                        messages.send(worker.link, messages.CHANGED)
+                        self._told = True
+            self._stop_silent(running)
+            return
+        least = self._limits.least if self._worlds else self._limits.first
+        if len(ready) < least:
+            self._short_s = self._short_s or now_s
+            if not coming:
+                self._wait_for_slots(len(ready), least, now_s - self._short_s)
+        elif not coming:
+            members = sorted(ready, key=lambda worker: (worker.rank < 0, worker.rank, worker.slot))
+            self._start_world(members[: self._limits.most])
+
+    def _wait_for_slots(self, ready: int, least: int, waited_s: float) -> None:
+        """Workers that are ready keep the state of the training meanwhile, even those without a slot."""
+        if waited_s > self._limits.timeout_s:
+            slots, limit_s = self._slots.count(), self._limits.timeout_s
+            raise NoMeasurement(
+                f"{ready} of at least {least} workers are ready, of {slots} slots, {limit_s:g} s after a change",
+                "free more slots, or give a smaller --min-np",
+            )
+
+    def _stop_silent(self, running: Sequence[Worker]) -> None:
+        """Kill workers that do not ask for a new world although others of theirs have waited long for it."""
+        waiting = (worker for worker in self._workers if worker.state is State.READY and worker.rank >= 0)
+        waited_s = max((time.monotonic() - worker.since_s for worker in waiting), default=0.0)
+        if waited_s > self._limits.timeout_s:
+            for worker in running:
+                _say(f"{worker} did not join a new world within {self._limits.timeout_s:g} s")
+                worker.signal(signal.SIGKILL)
+
+    def _start_world(self, members: Sequence[Worker]) -> None:
+        if self._limits.resets is not None and self._worlds > self._limits.resets:
+            raise NoMeasurement(f"the workers have changed more than {self._limits.resets} times", "give a larger --reset-limit")
+        self._worlds += 1
+        self._told, self._short_s = False, None
+        store = f"{self._folder}/{self._worlds}"
+        slots = ", ".join(str(worker.slot) for worker in members)
+        _say(f"world {self._worlds}: {len(members)} rank{'s' * (len(members) > 1)} on slot{'s' * (len(members) > 1)} {slots}")
+        for worker in self._workers:
+            if worker.state is State.READY and worker not in members:
+                worker.leave()
+        for rank, worker in enumerate(members):
+            worker.rank = rank
+            worker.become(State.RUNNING)
+            place = {"number": self._worlds, "rank": rank, "size": len(members), "local_rank": worker.slot, "store": store}
+            messages.send(worker.link, messages.WORLD, **place)
+
+    def _finish(self, since_s: float) -> None:
+        """A worker has done its work: the others may end theirs, and none joins a new world."""
+        for worker in self._workers:
+            if worker.state is State.READY:
+                worker.leave()
+            elif worker.state is State.STARTING:
+                worker.signal(signal.SIGKILL)
+                worker.become(State.LEAVING)
+        if time.monotonic() - since_s > self._limits.timeout_s and self._workers:
+            ranks = ", ".join(str(worker.rank) for worker in self._workers)
+            raise NoMeasurement(f"rank {ranks} did not end within {self._limits.timeout_s:g} s after another", "see what it waits for")
+
+    def _listen(self) -> None:
+        """Receive messages for one tick."""
+        links = {worker.link: worker for worker in self._workers}
+        for link in select.select(list(links), [], [], TICK_S)[0]:
+            received = links[link].reader.read()
+            if received is None:  # it is about to end
+                time.sleep(TICK_S / 10)
+            for message in received or ():
+                if message["kind"] == messages.READY:
+                    links[link].become(State.READY)
+
+    def _end(self) -> None:
+        """End all workers."""
+        for worker in self._workers:
+            worker.signal(signal.SIGTERM)
+        end_s = time.monotonic() + END_LIMIT_S
+        while any(worker.process.poll() is None for worker in self._workers) and time.monotonic() < end_s:
+            time.sleep(TICK_S / 10)
+        for worker in self._workers:
+            worker.close()
+            worker.process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"busbw horovodrun: {text}\n")
+    sys.stderr.flush()

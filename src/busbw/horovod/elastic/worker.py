@@ -1,0 +1,94 @@
+"""A worker's side of an elastic job: it asks the launcher for its rank in the next world."""
+
+import contextlib
+import os
+import queue
+import socket
+import sys
+import threading
+from dataclasses import dataclass
+
+from busbw.horovod.elastic import messages
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """This process's place among the workers that now train together."""
+
+    number: int  # counts worlds of the job from 1
+    rank: int
+    size: int
+    local_rank: int  # the slot, which a worker keeps: scripts select a GPU by it once
+    store: str  # the file through which the ranks find each other
+
+
+class _Launcher:
+    """The connection to the launcher."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+        self._worlds: queue.Queue[World | None] = queue.Queue()
+        self.changed = threading.Event()
+        threading.Thread(target=self._listen, name="busbw-elastic", daemon=True).start()
+
+    def next_world(self) -> World | None:
+        """The next world; None if this worker is not in it. The launcher's limits apply, and its end ends this process."""
+        messages.send(self._socket, messages.READY)
+        world = self._worlds.get()
+        self.changed.clear()
+        return world
+
+    def _listen(self) -> None:
+        reader = messages.Reader(self._socket)
+        while (received := reader.read()) is not None:
+            for message in received:
+                kind = message.pop("kind")
+                if kind == messages.CHANGED:
+                    self.changed.set()
+                else:
+                    self._worlds.put(World(**message) if kind == messages.WORLD else None)
+        with contextlib.suppress(OSError):  # the launcher may have been the reader
+            sys.stderr.write("busbw horovod: the launcher has ended, so this worker ends too\n")
+            sys.stderr.flush()
+        os._exit(1)
+
+
+_launcher: _Launcher | None = None
+
+
+def elastic() -> bool:
+    """Whether `busbw horovodrun` started this process as a worker of an elastic job."""
+    return _connection() is not None
+
+
+def join() -> World | None:
+    """Wait until the launcher has formed a world, and set the variables of this rank. None: the job is not elastic.
+
+    Raises:
+        SystemExit: the launcher needs this worker no more.
+    """
+    launcher = _connection()
+    if launcher is None:
+        return None
+    world = launcher.next_world()
+    if world is None:
+        raise SystemExit(0)
+    names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+    values = (world.rank, world.size, world.local_rank, world.size, 0, 1)
+    os.environ |= {f"HOROVOD_{name}": str(value) for name, value in zip(names, values, strict=True)}
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all ranks are on this host
+    return world
+
+
+def changed() -> bool:
+    """Whether the launcher has asked for a new world. It tells rank 0 only."""
+    launcher = _connection()
+    return launcher is not None and launcher.changed.is_set()
+
+
+def _connection() -> _Launcher | None:
+    global _launcher
+    descriptor = os.environ.pop(messages.VARIABLE, "")  # children do not inherit the socket
+    if descriptor:
+        _launcher = _Launcher(int(descriptor))
+    return _launcher

@@ -1,0 +1,149 @@
+"""The jobs of a tuning, each with new ranks: searches, and sweeps with NCCL's choice or with what was found."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import msgspec
+
+from busbw.core.errors import BusbwError, NoMeasurement, UsageError
+from busbw.core.exits import Exit
+from busbw.core.reports import Working
+from busbw.core.result import AnyResult, Result
+from busbw.core.sizes import short_size
+from busbw.core.tuning import Choice, Trial, TunedSystem
+from busbw.launch import environment
+from busbw.measure.events import Event, Started, Tried, Trying
+from busbw.measure.job import SweepJob, TuneJob
+from busbw.measure.record import Record
+from busbw.session.sink import Sink
+from busbw.session.start import run
+from busbw.session.where import Where
+
+MOST_FAILURES = 8  # candidates that may fail; each costs a start of all ranks
+
+
+class Listener(Sink):
+    """Passes messages on, and knows what a search is trying. `started` and `tried` are called after these events."""
+
+    def __init__(self, shown: Sink, started: Callable[[Result], None], tried: Callable[[Trial], None]) -> None:
+        super().__init__(Record())
+        self.trying: Trying | None = None
+        self._shown, self._started, self._tried = shown, started, tried
+
+    @property
+    def progress(self) -> bool:
+        """As where messages are shown."""
+        return self._shown.progress
+
+    def working(self, work: Working) -> None:
+        """Pass it on."""
+        self._shown.working(work)
+
+    def take(self, event: Event) -> None:
+        """Record the event."""
+        super().take(event)
+        if isinstance(event, Started) and isinstance(event.result, Result):
+            self._started(event.result)
+        elif isinstance(event, Trying):
+            self.trying = event
+        elif isinstance(event, Tried):
+            self._tried(event.trial)
+
+    def note(self, text: str) -> None:
+        """Pass it on."""
+        self._shown.note(text)
+
+    def error(self, text: str) -> None:
+        """Pass it on."""
+        self._shown.error(text)
+
+
+@dataclass(slots=True)
+class Jobs:
+    """Starts jobs like `job`, and says what happens to `sink`. `system` is what they run on and `environment` what their ranks see, known
+    when the first has started; `judge` raises if it is the wrong system.
+    """
+
+    job: TuneJob
+    where: Where
+    sink: Sink
+    judge: Callable[[TunedSystem], None] = lambda _: None
+    system: TunedSystem | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+    dropped: dict[Choice, str] = field(default_factory=dict)
+
+    def search(self, variables: Mapping[str, str], tried: Callable[[Trial], None]) -> None:
+        """Search at all sizes. A candidate during which the job fails is dropped, and the search goes on with new ranks.
+
+        Raises what ended the job if no candidate was running, or too many have failed.
+        """
+        done: list[int] = []
+
+        def one(trial: Trial) -> None:
+            done.append(trial.size_bytes)
+            tried(trial)
+
+        while True:
+            listener = Listener(self.sink, self._started, one)
+            job = msgspec.structs.replace(self.job, done=list(done), dropped=list(self.dropped))
+            try:
+                self._run(job, variables, listener)
+            except BusbwError as error:
+                self._drop(listener.trying, error)
+            else:
+                return
+
+    def _drop(self, trying: Trying | None, error: BusbwError) -> None:
+        """Drop the candidate that was running; raises the error if there is none."""
+        if error.exit is Exit.USAGE or trying is None or trying.choice is None or len(self.dropped) >= MOST_FAILURES:
+            raise error
+        where = f"{trying.choice} at {short_size(trying.size_bytes)}"
+        self.dropped[trying.choice] = f"at {short_size(trying.size_bytes)}: {error.message}"
+        self.sink.note(f"note: {where} failed and is dropped: {error.message}")
+
+    def sweep(self, variables: Mapping[str, str], table: str = "") -> Result:
+        """One sweep as `busbw run` makes it."""
+        fields = {name: getattr(self.job, name) for name in SweepJob.__struct_fields__}
+        result = self._run(SweepJob(**{**fields, "table": table}), variables, Listener(self.sink, self._started, lambda _: None))
+        if not isinstance(result, Result):
+            raise NoMeasurement("the sweep ended without a result", "run it alone: busbw run")
+        return result
+
+    def _started(self, result: Result) -> None:
+        if self.system is None:
+            system = system_of(result)
+            self.judge(system)
+            self.system, self.environment = system, result.environment
+
+    def _run(self, job: SweepJob, variables: Mapping[str, str], listener: Listener) -> AnyResult | None:
+        if environment.detect(os.environ) is not None:
+            raise UsageError(
+                "this process is a rank of a running job, but busbw tune starts ranks several times", "start it without mpirun"
+            )
+        with _environment(variables):
+            return run(job, self.where, listener)
+
+
+def system_of(result: Result) -> TunedSystem:
+    """What a result was measured on."""
+    devices = result.world.devices
+    names = " and ".join(sorted({device.name for device in devices}))
+    hosts = len({device.host for device in devices})
+    return TunedSystem(device=names, ranks=result.world.ranks, hosts=hosts, nccl=result.library.nccl, network=result.library.network)
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Ranks started meanwhile have these variables, and those of this process."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ |= variables
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -1,0 +1,130 @@
+"""The file of a tuning: written after every size, for one system, with the rules of several collectives."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.sweep import SweepSpec
+from busbw.core.tuner_table import Rule, Table, parse, ranges, whole
+from busbw.core.tuning import Tuned, TunedSystem
+from busbw.core.version import __version__
+from busbw.measure.events import now
+from busbw.measure.record import save
+from busbw.tune.settings import NAMES
+
+FOUND, CHECKED = "found, not yet checked with new ranks", "checked with new ranks"
+SYSTEM = ("device", "ranks", "hosts", "nccl", "network")
+
+
+def read(file: Path) -> Table:
+    """The table in a file; UsageError if it cannot be read."""
+    try:
+        return parse(file.read_text("utf-8"), str(file))
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is no text"
+        raise UsageError(f"{file}: {why}", "name a file that busbw tune has written") from error
+
+
+def system(table: Table, name: str) -> TunedSystem:
+    """The system that a table is for; UsageError if it does not say."""
+    said = {key: next(iter(table.said(key)), "") for key in SYSTEM}
+    numbers = {key: whole(said[key]) for key in ("ranks", "hosts", "nccl")}
+    if not said["device"] or min(numbers["ranks"], numbers["hosts"]) < 1 or numbers["nccl"] < 0:
+        raise UsageError(f"{name}: it does not say for which device, ranks, hosts and NCCL it was made", "tune again")
+    return TunedSystem(device=said["device"], network=said["network"] if said["network"] != "-" else "", **numbers)
+
+
+def variables(table: Table, name: str) -> dict[str, str]:
+    """The variables that belong to the rules."""
+    pairs = [text.partition("=") for text in table.said("variable")]
+    wrong = [key for key, _, value in pairs if key not in NAMES or whole(value) < 1]
+    if wrong:
+        raise UsageError(f"{name}: {wrong[0]} is not {', '.join(NAMES[:-1])} or {NAMES[-1]} with a number", "tune again")
+    return {key: value for key, _, value in pairs}
+
+
+def differences(table: TunedSystem, here: TunedSystem) -> tuple[list[str], list[str]]:
+    """What makes a table useless on a system, and what is harmless: another patch release of NCCL, another network by name."""
+    wrong = [
+        f"{what} {theirs}, here {ours}"
+        for what, theirs, ours in (
+            ("GPU", table.device, here.device), ("ranks", table.ranks, here.ranks), ("hosts", table.hosts, here.hosts),
+            ("NCCL", _release(table.nccl), _release(here.nccl)), ("network", table.network or "none", here.network or "none"),
+        )
+        if theirs != ours
+    ]  # fmt: skip
+    patch = not wrong and table.nccl != here.nccl
+    return wrong, [f"the table is for NCCL {_version(table.nccl)}, here is {_version(here.nccl)}"] if patch else []
+
+
+def _release(nccl: int) -> str:
+    return f"{nccl // 10000}.{nccl // 100 % 100}" if nccl else "none"
+
+
+def _version(nccl: int) -> str:
+    return f"{_release(nccl)}.{nccl % 100}"
+
+
+def measured(spec: SweepSpec) -> str:
+    """The sweep as the table records it: `all_reduce float sum 1024 67108864 x4`."""
+    step = f"x{spec.step_factor}" if spec.step_factor > 1 else f"+{spec.step_bytes}"
+    return f"{spec.collective} {spec.datatype} {spec.op} {spec.min_bytes} {spec.max_bytes} {step}"
+
+
+def sweeps(table: Table, name: str, like: SweepSpec) -> list[SweepSpec]:
+    """The sweeps that a table records, otherwise as `like`."""
+    found = []
+    for text in table.said("measured"):
+        words = text.split()
+        numbers = [whole(word) for word in (*words[3:5], words[5][1:])] if len(words) == 6 else []
+        if not numbers or min(numbers) < 1 or words[5][0] not in "x+":
+            raise UsageError(f"{name}: 'about measured {text}' is no sweep", "tune again")
+        first, last, step = numbers
+        steps = {"step_factor": step} if words[5][0] == "x" else {"step_factor": 1, "step_bytes": step}
+        fields = {name: getattr(like, name) for name in SweepSpec.__struct_fields__}
+        fields |= {"collective": words[0], "datatype": words[1], "op": words[2], "min_bytes": first, "max_bytes": last, **steps}
+        found.append(SweepSpec(**fields))
+    if not found:
+        raise UsageError(f"{name}: it does not say what was measured", "tune again")
+    return found
+
+
+def made(
+    here: TunedSystem, spec: SweepSpec, sizes: Sequence[Tuned], settings: Mapping[str, str], before: Table | None, *, checked: bool
+) -> Table:
+    """The table of these sizes, and of the other collectives `before`."""
+    others = [rule for rule in before.rules if rule.collective != spec.collective] if before else []
+    swept = [text for text in before.said("measured") if text.split()[0] != spec.collective] if before else []
+    notes = {size.size_bytes: _note(size) for size in sizes if size.kept}
+    rules = [
+        Rule(
+            ranks=here.ranks, hosts=here.hosts, collective=spec.collective, first=first, last=last, choice=choice,
+            note="; ".join(note for size, note in notes.items() if first <= size <= last),
+        )
+        for first, last, choice in ranges((size.size_bytes, size.choice if size.kept else None) for size in sizes)
+    ]  # fmt: skip
+    about = [
+        ("made", f"{now()} by busbw {__version__}"),
+        ("device", here.device), ("ranks", str(here.ranks)), ("hosts", str(here.hosts)), ("nccl", str(here.nccl)),
+        ("network", here.network or "-"),
+        *(("variable", f"{name}={value}") for name, value in settings.items()),
+        *(("measured", text) for text in (*swept, measured(spec))),
+        ("state", CHECKED if checked else FOUND),
+    ]  # fmt: skip
+    return Table(rules=[*others, *rules], about=about)
+
+
+def _note(size: Tuned) -> str:
+    """`1024 B: 12.1 % less time than NCCL's Ring LL (11.0 to 13.2)`."""
+    assert size.gain is not None
+    less = [f"{100 * (1 - ratio):.1f}" for ratio in (size.gain.high, size.gain.low) if ratio is not None]
+    reach = f" ({' to '.join(less)})" if len(less) == 2 else ""
+    return f"{size.size_bytes} B: {100 * (1 - size.gain.ratio):.1f} % less time than NCCL's {size.own}{reach}"
+
+
+def write(table: Table, file: Path) -> None:
+    """Replace the file atomically; NoMeasurement if it cannot be written."""
+    try:
+        save(table.text().encode(), file)
+    except NoMeasurement as error:
+        raise NoMeasurement(error.message, "give --output a path with room") from error

@@ -1,0 +1,146 @@
+"""One tuning from start to end: search, try settings, write the table, check it with new ranks, and drop what does not hold."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from busbw.core.comparison import Comparison, Verdict
+from busbw.core.sizes import counted
+from busbw.core.tuner_table import Table
+from busbw.core.tuning import Trial, Tuned, TunedSystem, Tuning
+from busbw.stats.judging import Limits
+from busbw.stats.tuning import adjusted, gain, is_faster, together
+from busbw.tune import settings, table_file
+from busbw.tune.jobs import Jobs
+from busbw.tune.recheck import by_size, check
+
+WORTH = 0.97  # a setting must shorten the times by 3 % on average, as it takes threads or multiprocessors from the user's program
+AS_FAST = "NCCL's choice is as fast"
+SLOWER, NO_GAIN = "slower with new ranks", "no gain with new ranks"
+
+
+@dataclass(slots=True)
+class TableTuner:
+    """Tunes one collective. `trial` is called after each size, `planned` is how many there are; `say` gets messages.
+
+    `before` is the table in the file, whose other collectives stay. With its variables the search is made once.
+    """
+
+    jobs: Jobs
+    file: Path
+    before: Table | None
+    planned: int
+    rounds: int
+    limits: Limits
+    try_settings: bool
+    say: Callable[[str], None]
+    trial: Callable[[Tuned], None]
+
+    def tune(self) -> Tuning:
+        """The outcome; the file has been written after each size and at the end. Raises what ended a job of NCCL's own choice."""
+        fixed = table_file.variables(self.before, str(self.file)) if self.before else {}
+        plain = self._search(fixed, first=True)
+        best, variables = plain, fixed
+        if self.try_settings and not fixed:
+            for setting in settings.candidates(self._system.network):
+                self.say(f"again with {text_of(setting)}")
+                found = self._search(setting, first=False)
+                if _share(found, plain) < WORTH * _share(best, plain):
+                    best, variables = found, setting
+        if variables and not fixed:
+            tuning = self._with_variables(best, variables)
+            if tuning:
+                return tuning
+        return self._without(plain, fixed)
+
+    def _search(self, variables: Mapping[str, str], *, first: bool) -> list[Tuned]:
+        """Search at all sizes. In the `first` search the table is written after each."""
+        trials: list[Trial] = []
+
+        def tried(trial: Trial) -> None:
+            trials.append(trial)
+            sizes = self._judged(trials)
+            self.trial(sizes[-1])
+            if first:
+                self._write(sizes, variables, checked=False)
+
+        self.jobs.search(variables, tried)
+        return self._judged(trials)
+
+    def _judged(self, trials: list[Trial]) -> list[Tuned]:
+        """The sizes searched so far; the p-values are adjusted for all that are planned."""
+        gains = [gain(one.default_s, one.choice_s, self.limits.confidence) if one.choice else None for one in trials]
+        ps = iter(adjusted([found.p for found in gains if found], max(self.planned, len(trials))))
+        sizes = []
+        for one, found in zip(trials, gains, strict=True):
+            final = msgspec.structs.replace(found, p=next(ps)) if found else None
+            kept = final is not None and is_faster(final, self.limits)
+            sizes.append(
+                Tuned(
+                    size_bytes=one.size_bytes, own=one.own, own_s=one.own_s, candidates=one.candidates, choice=one.choice, gain=final,
+                    kept=kept, reason="" if kept else AS_FAST,
+                )
+            )  # fmt: skip
+        return sizes
+
+    def _check(self, sizes: list[Tuned], variables: Mapping[str, str]) -> Comparison:
+        """Check with new ranks, and drop the choices that fail."""
+        self.say(f"checking {counted(sum(size.kept for size in sizes), 'size')} with new ranks: {2 * self.rounds} runs")
+        compared = check(self.jobs, self._made(sizes, variables, checked=False).text(), variables, self.rounds)
+        found = by_size(compared)
+        for size in sizes:
+            seen = found.get(size.size_bytes)
+            size.check = seen.gain if seen else None
+            if size.kept and (seen is None or seen.slower or not seen.shorter):
+                size.kept, size.reason = False, SLOWER if seen and seen.slower else NO_GAIN
+        return compared
+
+    def _without(self, sizes: list[Tuned], fixed: dict[str, str]) -> Tuning:
+        """The outcome without new variables."""
+        if fixed or any(size.kept for size in sizes):
+            self._check(sizes, fixed)
+        return self._outcome(sizes, fixed)
+
+    def _with_variables(self, sizes: list[Tuned], variables: dict[str, str]) -> Tuning | None:
+        """The outcome with variables; None if they make any size slower by over 2 %, or none faster."""
+        compared = self._check(sizes, variables)
+        if any(seen.slower for seen in by_size(compared).values()) or not compared.of(Verdict.FASTER):
+            self.say(f"{text_of(variables)}: not used, as a size is slower by over 2 %, or none faster")
+            return None
+        return self._outcome(sizes, variables)
+
+    def _outcome(self, sizes: list[Tuned], variables: dict[str, str]) -> Tuning:
+        if variables:  # the search has compared with NCCL's choice under these variables
+            for size in sizes:
+                size.gain = size.check
+                size.reason = "" if size.reason == AS_FAST else size.reason
+        self._write(sizes, variables, checked=True)
+        dropped = {str(choice): reason for choice, reason in self.jobs.dropped.items()}
+        return Tuning(
+            collective=self.jobs.job.sweep.collective, system=self._system, sizes=sizes, variables=variables, dropped=dropped,
+            file=str(self.file),
+        )  # fmt: skip
+
+    def _made(self, sizes: list[Tuned], variables: Mapping[str, str], *, checked: bool) -> Table:
+        return table_file.made(self._system, self.jobs.job.sweep, sizes, variables, self.before, checked=checked)
+
+    def _write(self, sizes: list[Tuned], variables: Mapping[str, str], *, checked: bool) -> None:
+        table_file.write(self._made(sizes, variables, checked=checked), self.file)
+
+    @property
+    def _system(self) -> TunedSystem:
+        assert self.jobs.system is not None  # known since the first search
+        return self.jobs.system
+
+
+def text_of(variables: Mapping[str, str]) -> str:
+    """`NCCL_MIN_NCHANNELS=8 NCCL_SOCKET_NTHREADS=4`."""
+    return " ".join(f"{name}={value}" for name, value in variables.items())
+
+
+def _share(found: list[Tuned], plain: list[Tuned]) -> float:
+    """The times that one search found, as a share of those of NCCL's choice without variables: the geometric mean over sizes."""
+    own_s = {size.size_bytes: size.own_s for size in plain}
+    return together([size.expected_s / own_s[size.size_bytes] for size in found if size.size_bytes in own_s])

@@ -1,0 +1,31 @@
+"""`elastic_worker.py FOLDER`: a worker of an elastic job without a training. It logs its worlds and does what files in FOLDER say.
+
+`done`: end with 0. `fail.SLOT`: end with 7. `next.WORLD`: leave that world; rank 0 makes it when it is told to. `hang.SLOT`: never leave.
+`hold`: do not ask for a world yet.
+"""
+
+import json
+import os
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from busbw.horovod.elastic import worker
+
+folder = Path(sys.argv[1])
+while (folder / "hold").exists():
+    time.sleep(0.01)
+while True:
+    world = worker.join()
+    with (folder / "log").open("a") as log:
+        log.write(json.dumps({**asdict(world), "pid": os.getpid()}) + "\n")
+    following = folder / f"next.{world.number}"
+    while not following.exists() or (folder / f"hang.{world.local_rank}").exists():
+        if (folder / "done").exists():
+            sys.exit(0)
+        if (folder / f"fail.{world.local_rank}").exists():
+            sys.exit(7)
+        if worker.changed():
+            following.touch()
+        time.sleep(0.01)

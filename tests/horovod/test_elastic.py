@@ -1,0 +1,75 @@
+"""A training goes on from its last commit when a rank is killed, with a new rank that gets the state of the others."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("horovod")]
+
+SOURCE = str(Path(__file__).parents[2] / "src")
+SCRIPT = """
+import os, sys, time
+import torch, horovod.torch as hvd
+
+def say(*words):
+    sys.stdout.write(" ".join(map(str, words)) + "\\n")
+    sys.stdout.flush()
+
+hvd.init()
+torch.manual_seed(hvd.rank())
+model = torch.nn.Linear(4, 1)
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.5), named_parameters=model.named_parameters())
+sampler = hvd.elastic.ElasticSampler(range(4000))
+state = hvd.elastic.TorchState(model, optimizer, batch=0, sampler=sampler)
+state.register_reset_callbacks([lambda: say("reset", hvd.rank())])
+
+@hvd.elastic.run
+def train(state):
+    say("world", hvd.rank(), hvd.size(), hvd.local_rank(), os.getpid(), state.batch, sampler.processed_num)
+    while hvd.size() == 2 and state.batch < 200:
+        optimizer.zero_grad()
+        model(torch.full((1, 4), hvd.rank() + 1.0)).sum().backward()
+        optimizer.step()
+        sampler.record_batch(state.batch, 1)
+        state.batch += 1
+        state.commit()
+        if state.batch == 20 and not os.path.exists("killed"):
+            state.batch = 999  # not committed
+            say("kill")
+            while True:
+                hvd.allreduce(torch.ones(1), name="until one is lost")
+
+train(state)
+say("end", hvd.rank(), state.batch, sampler.processed_num, hvd.allgather(model.weight.detach()).unique(dim=0).shape[0])
+"""
+
+
+def test_a_killed_rank_is_replaced_and_the_training_goes_on(tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    words = ["horovodrun", "-np", "2", "--min-np", "1", "--max-np", "2", "-H", "localhost:3", sys.executable, "train.py"]
+    environment = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
+    said = []
+    with subprocess.Popen(
+        [sys.executable, "-m", "busbw", *words], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as job:
+        for line in job.stdout:
+            said.append(line.split())
+            if line == "kill\n" and not (tmp_path / "killed").exists():
+                (tmp_path / "killed").touch()
+                pid = next(int(words[4]) for words in said if words[:2] == ["world", "0"])
+                os.kill(pid, signal.SIGKILL)
+        errors = job.stderr.read()
+    assert job.returncode == 0, (said, errors)
+    assert re.search(r"the worker on slot 0 \(rank 0\) was killed by signal 9\n.*world 2: 2 ranks on slots 1, 2\n", errors)
+    worlds = [words[1:] for words in said if words[0] == "world"]
+    first, second = sorted(worlds[:2]), sorted(worlds[2:])
+    assert [words[:3] for words in second] == [["0", "2", "1"], ["1", "2", "2"]], "the survivor is rank 0 now, on its own slot"
+    assert second[0][3] == first[1][3]
+    assert [words[4:] for words in second] == [["20", "40"]] * 2, "both continue from the last commit"
+    assert [words for words in said if words[0] == "reset"] == [["reset", "0"]], "once, at the survivor"
+    assert sorted(words for words in said if words[0] == "end") == [["end", "0", "200", "400", "1"], ["end", "1", "200", "400", "1"]]

@@ -1,0 +1,31 @@
+"""The rules of the Trace Event Format ("JSON array") that viewers rely on."""
+
+import json
+
+NEEDED = {"X": {"name", "ts", "dur", "pid", "tid"}, "i": {"name", "ts", "pid", "tid", "s"}, "M": {"name", "pid", "args"}}
+METADATA = {"process_name", "process_sort_index"}
+
+
+def read(text):
+    """The events of a file. The closing bracket may be absent, after a kill."""
+    return json.loads(text if text.rstrip().endswith("]") else text + "]")
+
+
+def faults(events):
+    """What is wrong with the events."""
+    found = []
+    for event in events:
+        missing = NEEDED.get(event.get("ph"), {"ph"}) - set(event)
+        if missing:
+            found.append(f"{event}: without {missing}")
+        if any(not isinstance(event.get(key, 0), int) for key in ("pid", "tid")):
+            found.append(f"{event}: pid and tid are integers")
+        if any(not (isinstance(event.get(key, 0), int | float) and event.get(key, 0) >= 0) for key in ("ts", "dur")):
+            found.append(f"{event}: ts and dur are microseconds")
+        if event.get("ph") == "i" and event.get("s") not in ("g", "p", "t"):
+            found.append(f"{event}: an instant is global, or of a process or thread")
+        if event.get("ph") == "M" and event.get("name") not in METADATA:
+            found.append(f"{event}: unknown metadata")
+    named = {event["pid"] for event in events if event.get("name") == "process_name"}
+    found += [f"{event}: its process has no name" for event in events if event.get("pid") not in named]
+    return found

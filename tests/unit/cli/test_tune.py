@@ -1,0 +1,59 @@
+"""What `busbw tune` refuses before it starts any rank."""
+
+from pathlib import Path
+
+import pytest
+
+from busbw.cli.main import main
+
+SIM = ("--engine", "sim", "-n", "4")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("alltoall",), 2, "alltoall: NCCL has no choice of algorithms"),
+        (("all_reduce", "--engine", "mpi"), 2, "--engine mpi has no algorithms to choose from"),
+        (("all_reduce", *SIM, "-d", "all"), 2, "--datatype all: a tuning is of one"),
+        (("all_reduce", *SIM, "-f", "1", "-i", "1K"), 2, "more than 64 sizes"),
+        (("all_reduce", "--engine", "sim", "-n", "1"), 3, "one rank sends nothing"),
+        ((), 2, "a collective or --check FILE is needed"),
+        (("all_reduce", "--check", "table"), 2, "a collective or --check FILE is needed"),
+        (("--check", "missing", *SIM), 2, "missing: No such file"),
+        (("--check", "other", *SIM), 2, "other: line 1 is not `busbw-tuner-table 1`: 2 4 1024 1 2"),
+        (("--check", "bare", *SIM), 2, "bare: it does not say for which device"),
+        (("--check", "unsafe", *SIM), 2, "unsafe: LD_PRELOAD is not NCCL_MIN_NCHANNELS"),
+        (("--check", "unmeasured", *SIM), 2, "unmeasured: 'about measured all_reduce float sum 8 x4' is no sweep"),
+        (("all_reduce", "--output", "/no/such/folder/table", *SIM), 2, "--output /no/such/folder/table: No such file"),
+        (("all_reduce", "--sim", "ll=2"), 2, "--sim ll=2: --engine is auto"),
+    ],
+)
+def test_bad_input_is_explained(
+    words: tuple[str, ...], code: int, said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("other").write_text("2 4 1024 1 2\n")
+    Path("bare").write_text("busbw-tuner-table 1\n2 * all_reduce 8 8 Ring LL *\n")
+    head = "busbw-tuner-table 1\nabout device GPU\nabout ranks 4\nabout hosts 1\nabout nccl 0\nabout network -\n"
+    Path("unsafe").write_text(f"{head}about variable LD_PRELOAD=x.so\n")
+    Path("unmeasured").write_text(f"{head}about measured all_reduce float sum 8 x4\n")
+    got = main(["busbw", "tune", *words])
+    said_by = capsys.readouterr().err
+    assert (got, said in said_by) == (code, True), said_by
+
+
+def test_a_tuner_that_is_set_already_is_refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BUSBW_TUNER_TABLE", "/tmp/table")
+    assert main(["busbw", "tune", "all_reduce", *SIM]) == 2
+    said = capsys.readouterr().err
+    assert "BUSBW_TUNER_TABLE=/tmp/table is set" in said and "hint: unset BUSBW_TUNER_TABLE" in said
+
+
+def test_a_rank_of_another_job_does_not_start_ranks(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert main(["busbw", "tune", "all_reduce", *SIM]) == 2
+    assert "start it without mpirun" in capsys.readouterr().err

@@ -1,0 +1,115 @@
+"""What the check with new ranks decides: it is made of real runs of the sim engine, whose parameters say what a table does to them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from busbw.core.result import Result
+from busbw.core.sweep import Sampling, SweepSpec
+from busbw.core.tuning import Choice, Trial, TunedSystem, Tuning
+from busbw.measure.job import TuneJob
+from busbw.measure.record import Record
+from busbw.session.api import run
+from busbw.session.sink import Sink
+from busbw.session.where import Where
+from busbw.stats.judging import Limits
+from busbw.tune import settings, table_file
+from busbw.tune.jobs import Jobs
+from busbw.tune.tuning import TableTuner
+
+SMALL, LARGE = 1024, 4096
+OWN, FOUND = Choice("Ring", "LL"), Choice("Tree", "LL", 2)
+SPEC = SweepSpec(collective="all_reduce", min_bytes=SMALL, max_bytes=LARGE, step_factor=4, check=0, sampling=Sampling())
+
+
+def trial(size: int, share: float) -> Trial:
+    """The choice takes this share of the time of NCCL's."""
+    own = [1e-5 * (1 + at % 7 / 100) for at in range(64)]
+    return Trial(
+        size_bytes=size, own=OWN, own_s=1e-5, candidates=18, choice=FOUND, default_s=own, choice_s=[share * time_s for time_s in own]
+    )
+
+
+@dataclass(slots=True)
+class Prepared(Jobs):
+    """The search finds `share` of the time, `share_set` with variables. Sweeps run with the parameters `tuned` if there is a table, with
+    `varied` if there are variables.
+    """
+
+    share: float = 0.8
+    share_set: float = 0.8
+    tuned: str = ""
+    varied: str = ""
+    searched: list[dict[str, str]] = field(default_factory=list)
+
+    def search(self, variables: Mapping[str, str], tried: Callable[[Trial], None]) -> None:
+        self.system = TunedSystem(device="GPU", ranks=4, hosts=1, nccl=22809)
+        self.searched.append(dict(variables))
+        for size in (SMALL, LARGE):
+            tried(trial(size, self.share_set if variables else self.share))
+
+    def sweep(self, variables: Mapping[str, str], table: str = "") -> Result:
+        assert not table or "about state found, not yet checked" in table
+        return run(SPEC, engine="sim", ranks=4, simulation=self.varied if variables else self.tuned if table else "")
+
+
+@pytest.fixture
+def tune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Tuning, Prepared, list[str]]]:
+    """Tunes with a Prepared of these fields; returns it too, and what was said."""
+    for name in ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS"):
+        monkeypatch.delenv(name, raising=False)
+
+    def start(*, try_settings: bool = False, **fields: object) -> tuple[Tuning, Prepared, list[str]]:
+        said: list[str] = []
+        jobs = Prepared(TuneJob(sweep=SPEC), Where(), Sink(Record()), **fields)
+        tuner = TableTuner(jobs, tmp_path / "table", None, 2, 4, Limits(), try_settings, said.append, lambda _: None)
+        return tuner.tune(), jobs, said
+
+    return start
+
+
+def rules(tuning: Tuning) -> list[str]:
+    """The rules of the file, without notes."""
+    return [rule.line().partition("   #")[0] for rule in table_file.read(Path(tuning.file)).rules]
+
+
+def test_a_size_that_is_slower_with_new_ranks_is_dropped(tune: Callable[..., tuple[Tuning, Prepared, list[str]]]) -> None:
+    tuning, _, _ = tune(tuned=f"alpha_us=7,dip_bytes={LARGE}")
+    assert [size.reason for size in tuning.sizes] == ["", "slower with new ranks"]
+    assert rules(tuning) == ["4 1 all_reduce 1024 2048 Tree LL 2"]
+
+
+def test_a_gain_that_new_ranks_do_not_show_is_dropped(tune: Callable[..., tuple[Tuning, Prepared, list[str]]]) -> None:
+    tuning, _, _ = tune(tuned="alpha_us=8.05")
+    assert [size.reason for size in tuning.sizes] == ["no gain with new ranks"] * 2
+    assert rules(tuning) == []
+
+
+def test_settings_that_make_a_size_slower_are_not_used(tune: Callable[..., tuple[Tuning, Prepared, list[str]]]) -> None:
+    tuning, jobs, said = tune(try_settings=True, share_set=0.5, varied=f"alpha_us=5,dip_bytes={LARGE}", tuned="alpha_us=6")
+    assert jobs.searched == [{}, *settings.OTHERS]
+    assert "NCCL_MIN_NCHANNELS=16: not used, as a size is slower by over 2 %, or none faster" in said
+    assert tuning.variables == {}
+    assert rules(tuning) == ["4 1 all_reduce 1024 4096 Tree LL 2"], "what was found without them is checked and kept"
+
+
+def test_settings_must_gain_over_the_table_without_them(tune: Callable[..., tuple[Tuning, Prepared, list[str]]]) -> None:
+    tuning, _, said = tune(try_settings=True, share=0.8, share_set=0.8, tuned="alpha_us=6")
+    assert (tuning.variables, [text for text in said if "not used" in text]) == ({}, [])
+
+
+def test_settings_of_the_user_are_left_alone() -> None:
+    assert settings.candidates("Socket", {"NCCL_MIN_CTAS": "4"}) == [{"NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"}]
+    assert settings.candidates("Socket", {"NCCL_SOCKET_NTHREADS": "2"}) == [{"NCCL_MIN_NCHANNELS": "8"}]
+
+
+def test_what_differs_between_systems_is_said() -> None:
+    here = TunedSystem(device="H200", ranks=4, hosts=2, nccl=22809, network="Socket")
+    assert table_file.differences(here, here) == ([], [])
+    patch = TunedSystem(device="H200", ranks=4, hosts=2, nccl=22803, network="Socket")
+    assert table_file.differences(patch, here) == ([], ["the table is for NCCL 2.28.3, here is 2.28.9"])
+    other = TunedSystem(device="H100", ranks=8, hosts=1, nccl=22705, network="")
+    wrong, _ = table_file.differences(other, here)
+    assert wrong == ["GPU H100, here H200", "ranks 8, here 4", "hosts 1, here 2", "NCCL 2.27, here 2.28", "network none, here Socket"]

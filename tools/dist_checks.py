@@ -1,0 +1,96 @@
+"""Checks of the files that `make dist` builds. Each ends the build with an error."""
+
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import zipfile
+from io import BytesIO
+from pathlib import Path
+
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from elftools.elf.elffile import ELFFile
+
+from busbw.core.native import LIBRARY, PACKAGE
+from busbw.host.net_plugin import SYMBOLS
+
+ROOT = Path(__file__).parents[1]
+EXPORTED = re.compile(r"busbw_\w+|nccl(NetPlugin|TunerPlugin|Profiler)_v\d+")
+
+
+def check(folder: Path, policy: str) -> None:
+    """Metadata of all packages, then tag and exports of each native wheel."""
+    natives = sorted(folder.glob("busbw_native-*.whl"))
+    tool("twine", "check", "--strict", *folder.glob("*.whl"), *folder.glob("*.tar.gz"))
+    for wheel in natives:
+        tag(wheel, policy)
+        exports(wheel)
+
+
+def tool(*command: str | Path) -> str:
+    """What a module of this Python prints."""
+    done = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, check=False)
+    require(not done.returncode, f"{command[0]}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def require(right: bool, message: str) -> None:
+    """Ends the build if a check fails."""
+    if not right:
+        sys.exit(f"error: {message}")
+
+
+def tag(wheel: Path, policy: str) -> None:
+    """auditwheel finds the symbol versions of the name's tag, no library from outside, and no instructions that old CPUs lack."""
+    found = json.loads(tool("auditwheel", "show", "--json", wheel))
+    names = [name for versions in found["versioned_symbols"].values() for name in versions]
+    glibc = max(tuple(map(int, name.removeprefix("GLIBC_").split("."))) for name in names if name.startswith("GLIBC_"))
+    wanted = tuple(map(int, policy.removeprefix("manylinux_").split("_")))
+    require(found["overall_tag"] in wheel.name and policy in found["overall_tag"], f"{wheel.name} is {found['overall_tag']}")
+    require(glibc <= wanted, f"{wheel.name} needs glibc {glibc}")
+    require(not found["external_libs"], f"{wheel.name} needs {found['external_libs']}")
+    require(not found["unsupported_isa"], f"{wheel.name} needs an extended instruction set")
+
+
+def exports(wheel: Path) -> None:
+    """The library exports NCCL's tables and busbw's functions, nothing else."""
+    with zipfile.ZipFile(wheel) as file:
+        data = file.read(f"{PACKAGE}/{LIBRARY}")
+    symbols = ELFFile(BytesIO(data)).get_section_by_name(".dynsym").iter_symbols()
+    names = {each.name for each in symbols if each["st_shndx"] != "SHN_UNDEF" and each["st_info"]["bind"] != "STB_LOCAL"}
+    other = sorted(name for name in names if not EXPORTED.fullmatch(name))
+    missing = sorted({*SYMBOLS, "busbw_version"} - names)
+    require(not other and not missing, f"{wheel.name} also exports {other}, and lacks {missing}")
+    require(str(ROOT).encode() not in data, f"{wheel.name} has the path {ROOT} in its library")
+
+
+def sbom(path: Path) -> None:
+    """Validates against CycloneDX's schema."""
+    text = path.read_text(encoding="utf-8")
+    version = SchemaVersion.from_version(json.loads(text)["specVersion"])
+    found = JsonStrictValidator(version).validate_str(text)
+    require(found is None, f"{path.name}: {found}")
+    require(str(ROOT) not in text, f"{path.name} has the path {ROOT}")
+
+
+def install(folder: Path, version: str, home: Path) -> Path:
+    """Installs the wheels for this machine into a new environment at `home`, runs both, and removes busbw-native.
+
+    Returns the environment's Python.
+    """
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
+    interpreter = home / "bin" / "python"
+    pip = ("pip", "--python", interpreter, "--quiet", "--disable-pip-version-check")
+    natives = list(folder.glob(f"busbw_native-*_{platform.machine()}.whl"))
+    tool(*pip, "install", "-c", ROOT / "constraints.txt", *folder.glob("busbw-*.whl"), *natives)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("BUSBW_", "NCCL_", "PYTHON"))}
+    for words in (["--version"], ["env", "net"]) if natives else (["--version"],):
+        done = subprocess.run([home / "bin" / "busbw", *words], capture_output=True, text=True, check=False, env=clean)
+        require(not done.returncode, f"busbw {' '.join(words)}: {done.stderr}")
+        require(words != ["--version"] or done.stdout.split()[-1] == version, f"busbw --version prints {done.stdout}")
+    if natives:
+        tool(*pip, "uninstall", "--yes", "busbw-native")
+    return interpreter

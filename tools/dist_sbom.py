@@ -1,0 +1,89 @@
+"""Software bills of materials (CycloneDX) of both distributions."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from cyclonedx.model import AttachedText, HashAlgorithm, HashType
+from cyclonedx.model.bom import Bom
+from cyclonedx.model.component import Component, ComponentEvidence, ComponentType
+from cyclonedx.model.license import DisjunctiveLicense, LicenseExpression
+from cyclonedx.output.json import JsonV1Dot6
+from packageurl import PackageURL
+
+ROOT = Path(__file__).parents[1]
+MANIFEST = ROOT / "native" / "Cargo.toml"
+PLUGIN = "plugin"  # the crate that becomes the library
+LICENSE_FILES = re.compile(r"(licen[cs]e|copying|copyright|notice)\b", re.IGNORECASE)
+RUNTIME_LICENSE = "MIT AND Apache-2.0 WITH LLVM-exception"
+
+
+def python(path: Path, version: str, interpreter: Path) -> None:
+    """Writes that of busbw: the packages of an environment into which only it was installed, without extras."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8").replace('dynamic = ["version"]', f'version = "{version}"')
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as project:
+        project.write(text)
+        project.flush()
+        command = ["cyclonedx_py", "environment", "--output-reproducible", "--pyproject", project.name, "-o", path, interpreter]
+        subprocess.run([sys.executable, "-m", *command], check=True)
+
+
+def native(path: Path, version: str, target: str) -> None:
+    """Writes that of busbw-native for a target: the crates of others, and the runtime libraries of Rust and zig, all linked statically."""
+    bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"busbw-native/{version}/{target}/{os.environ['SOURCE_DATE_EPOCH']}"))
+    bom.metadata.timestamp = datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), UTC)
+    root = component("busbw-native", version, "pypi", "Apache-2.0")
+    bom.metadata.component = root
+    parts = [*crates(target), *runtimes()]
+    bom.components.update(parts)
+    bom.register_dependency(root, parts)
+    path.write_text(JsonV1Dot6(bom).output_as_string(indent=2) + "\n", encoding="utf-8")
+
+
+def component(name: str, version: str, kind: str, expression: str, **more: Any) -> Component:
+    """A library with its package URL, which also identifies it in the list."""
+    purl = PackageURL(kind, name=name, version=version)
+    licenses = [LicenseExpression(expression.replace("/", " OR "))]
+    return Component(name=name, version=version, type=ComponentType.LIBRARY, purl=purl, bom_ref=purl.to_string(), licenses=licenses, **more)
+
+
+def crates(target: str) -> Iterator[Component]:
+    """The crates of others that the library is made of on a target, with the checksums of Cargo.lock and the texts of their licenses."""
+    command = ["cargo", "metadata", "--locked", "--format-version=1", "--filter-platform", target, "--manifest-path", MANIFEST]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    packages = {package["id"]: package for package in found["packages"]}
+    locked = tomllib.loads(MANIFEST.with_suffix(".lock").read_text(encoding="utf-8"))["package"]
+    checksums = {(package["name"], package["version"]): package.get("checksum") for package in locked}
+    for package in (packages[each] for each in linked(found["resolve"]["nodes"], packages)):
+        if package["source"]:
+            digest = HashType(alg=HashAlgorithm.SHA_256, content=checksums[package["name"], package["version"]])
+            files = sorted(path for path in Path(package["manifest_path"]).parent.iterdir() if LICENSE_FILES.match(path.name))
+            texts = [DisjunctiveLicense(name=path.name, text=AttachedText(content=path.read_text(encoding="utf-8"))) for path in files]
+            evidence = ComponentEvidence(licenses=texts)
+            yield component(package["name"], package["version"], "cargo", package["license"], hashes=[digest], evidence=evidence)
+
+
+def linked(nodes: list[dict[str, Any]], packages: dict[str, dict[str, Any]]) -> list[str]:
+    """The ids of the crates that the plugin depends on at run time, itself included."""
+    uses = {node["id"]: [dep["pkg"] for dep in node["deps"] if any(kind["kind"] is None for kind in dep["dep_kinds"])] for node in nodes}
+    found = [each for each in uses if packages[each]["name"] == PLUGIN and not packages[each]["source"]]
+    for each in found:  # grows
+        found += [use for use in uses[each] if use not in found]
+    return found
+
+
+def runtimes() -> Iterator[Component]:
+    """Rust's standard library, and zig's libunwind and compiler-rt."""
+    rust = subprocess.run(["rustc", "--version"], check=True, capture_output=True, text=True).stdout.split()[1]
+    yield component("rust-std", rust, "generic", "MIT OR Apache-2.0")
+    yield component("ziglang", metadata.version("ziglang"), "pypi", RUNTIME_LICENSE)
