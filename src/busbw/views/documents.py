@@ -17,6 +17,7 @@ from busbw.core.prediction import Explanation, Ideals, PatternPrediction, Predic
 from busbw.core.running import JobReport
 from busbw.core.states_plan import StatesPlan
 from busbw.core.trending import TrendReport
+from busbw.core.tuning import Tuning
 from busbw.core.watching import Watched
 from busbw.views import (
     checks,
@@ -30,6 +31,7 @@ from busbw.views import (
     prediction,
     states_plan,
     trend,
+    tuning,
     watch,
 )
 
@@ -63,6 +65,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("Check of a launch", Diagnosis, launch_doctor.text),
     Kind("Check of a job", JobReport, job.text),
     Kind("Trend of errors", TrendReport, trend.text),
+    Kind("Tuning", Tuning, lambda found, width: tuning.text(found, {}, width)),
     Kind("Memory plan", StatesPlan, lambda plan, width: states_plan.text(plan, "", width)),
     Kind("Ideal", Ideals, ideal.text),
     Kind("Prediction", Prediction, prediction.text),
