@@ -38,7 +38,7 @@ ELSEWHERE = (
     ("docs/explanation/offloading.md", r"a step took|need \d+ GB", "offload_1xh100_202611/README.md"),
     ("docs/explanation/the-model.md", r"^[-+]\d.* %$|^times (of|up to) \d", "model_202611/errors.txt"),
     ("docs/how-to/nccl-over-ethernet.md", r"^[\d., ]+ (us|ms|%)$", "net_1xh200_202611/README.md"),
-    ("docs/how-to/train-over-slow-networks.md", r"GPT-2's median|^It is at|take 45 ms|from 45 to", "train_2xh200_202611/README.md"),
+    ("docs/how-to/train-over-slow-networks.md", r"^\d+(\.\d)?$|GPT-2's median|^It is at|take 45 ms|from 45 to", "train_2xh200_202611/README.md"),
     ("docs/how-to/what-does-my-training-send.md", r"a call costs|held up by|the launch:|above needed", "capture_2xh100_202611/README.md"),
 )
 
@@ -120,6 +120,25 @@ def test_the_run_of_the_tutorial_is_recorded(tmp_path: Path, capsys: pytest.Capt
     start = page.index(shown[0])
     size = next(number for number, line in enumerate(shown) if line.startswith("mean"))
     assert page[start : start + size] == shown[:size]
+
+
+@pytest.mark.parametrize(
+    ("page", "file", "view"),
+    [
+        ("replace-nccl-tests.md", "all_reduce_2xh200_202611/compat_2.txt", ""),
+        ("pytorch-benchmark.md", "all_reduce_2xh200_202611/torch_2.json", "torch-csv"),
+        ("train-over-slow-networks.md", "plan_2xh200_202611/vgg16_fp32.txt", ""),
+    ],
+    ids=["nccl-tests", "torch", "plan"],
+)
+def test_outputs_are_recorded(page: str, file: str, view: str, capsys: pytest.CaptureFixture[str]) -> None:
+    output = (RECORDS / file).read_text(encoding="utf-8")
+    if view:
+        assert guarded(["show", str(RECORDS / file), "--format", view]) == 0
+        output = capsys.readouterr().out
+    known = {line.rstrip() for line in output.splitlines()} | {"..."}
+    blocks = re.findall(r"```(?:text|console)\n(.*?)```", (ROOT / "docs" / "how-to" / page).read_text(encoding="utf-8"), re.DOTALL)
+    assert any(len(block.splitlines()) > 5 and set(block.splitlines()) <= known for block in blocks)
 
 
 def test_the_variation_of_single_means_is_recorded() -> None:
