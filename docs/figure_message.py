@@ -69,7 +69,7 @@ def drawing() -> str:
     tip = '<path d="M0 0 L7 3 L0 6 z" fill="gray"/>'
     arrow = f'<defs><marker id="to" markerWidth="7" markerHeight="7" refX="6" refY="3" orient="auto">{tip}</marker></defs>'
     title = "<title>A small message and a large one between two processes</title>"
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" role="img">'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" role="img" style="background: white">'
     return f"{head}{title}<style>{STYLE}</style>{arrow}" + "\n".join([*hosts(), *small(), *chunks()]) + "</svg>\n"
 
 

@@ -31,7 +31,12 @@ LISTED = {"docs/decisions/README"}  # whose contents also stand in the page, whi
 def add(app: Sphinx, page: str, source: list[str]) -> None:
     """Append the tables of contents to the source of a page."""
     for caption, patterns in CONTENTS.get(page, {}).items():
-        options = [":glob:", f":caption: {caption}" if caption else "", "" if page in LISTED else ":hidden:"]
+        options = [
+            ":glob:",
+            ":maxdepth: 1" if page in LISTED else "",
+            f":caption: {caption}" if caption else "",
+            "" if page in LISTED else ":hidden:",
+        ]
         lines = [option for option in options if option] + ["", *(f"/{pattern}" for pattern in patterns)]
         source[0] += "\n```{toctree}\n" + "\n".join(lines) + "\n```\n"
 
