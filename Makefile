@@ -11,7 +11,7 @@ CARGO := $(shell command -v cargo)
 NATIVE := --manifest-path native/Cargo.toml
 unexport PYTHONDONTWRITEBYTECODE # tests start hundreds of interpreters, which share compiled modules
 
-.PHONY: help run check test needs suite lint cargo waiting format docs bench faults deep version dist clean
+.PHONY: help run check test needs suite lint cargo waiting format docs site bench faults deep version dist clean
 
 help: ## print this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -58,8 +58,14 @@ waiting: .venv/lint.stamp $(if $(CARGO),cargo) ## the tests that mostly wait: ne
 format: .venv/lint.stamp ## format the code
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix . $(if $(CARGO),&& cargo fmt --all $(NATIVE))
 
+.venv/site.stamp: .venv/run.stamp requirements-site.txt
+	$(PIP) -r requirements-site.txt && touch $@
+
 docs: .venv/test.stamp ## generate docs/reference and docs/man from the tables
 	$(BIN)/python docs/generate.py
+
+site: .venv/site.stamp ## build the documentation as web pages in site/, which need no server
+	rm -rf site && $(BIN)/python -m sphinx -qEnW --keep-going -c docs/site -d build/site . site && echo "open site/index.html"
 
 bench: .venv/test.stamp ## compare the mpi engine with a plain mpi4py loop, and the network plugin with plain TCP
 	$(BIN)/python benchmarks/mpi_overhead.py && $(BIN)/python benchmarks/net_loopback.py
@@ -77,4 +83,4 @@ dist: .venv/dist.stamp ## build wheels, sdist, SBOMs and checksums of busbw and 
 	$(BIN)/python tools/dist.py
 
 clean: ## remove everything that make created
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis native/target native/fuzz/target && find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf .venv build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis native/target native/fuzz/target && find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -88,7 +88,7 @@ def drawing(record: dict[str, Any]) -> str:
     parts = panel(*PANELS[0], {name: (steps, curve) for name, curve in losses.items()}, least)
     parts += panel(*PANELS[1], {name: (mean(found[name], "seconds"), curve) for name, curve in losses.items()}, least)
     title = "<title>Loss of a language model against steps and against seconds, by each method</title>"
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" role="img">'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" role="img" style="background: white">'
     return f"{head}{title}<style>{STYLE}</style>" + "\n".join([*parts, *key()]) + "</svg>\n"
 
 

@@ -110,7 +110,7 @@ def drawing() -> str:
         *filled(PANELS[2], record["loads"]), *key(),
     ]  # fmt: skip
     title = "<title>Shares of the fullest path with ports chosen by busbw and by the kernel, and how full the links are</title>"
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" role="img">'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" role="img" style="background: white">'
     return f"{head}{title}<style>{STYLE}</style>" + "\n".join(parts) + "</svg>\n"
 
 

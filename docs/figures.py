@@ -47,11 +47,8 @@ def drawing() -> str:
     parts.append(box("fence", 430, 20, 18, "fence") + text(LEFT + 454, 34, "fence") + box("op", 510, 20, 18, "operation"))
     parts.append(text(LEFT + 534, 34, "operation"))
     title = "<title>One batch: enqueued while held back, then run</title>"
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} 208" width="{WIDTH}" role="img">{title}<style>{STYLE}</style>'
-        + "\n".join(parts)
-        + "</svg>\n"
-    )
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} 208" width="{WIDTH}" role="img" style="background: white">'
+    return f"{head}{title}<style>{STYLE}</style>" + "\n".join(parts) + "</svg>\n"
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from busbw.stats.rank_tests import Shift, holm, level, shift
 from busbw.stats.run_tests import sweep_test
 
 RELEVANT = 0.02  # large operations differ by up to 1.7 % between runs on one machine: benchmarks/all_reduce_2xh200_202611
-# The variation of means of 20 operations. In that record no pair of 3,224 such cells differs by more than the sum of the two, though 15 %
+# The variation of means of 20 operations. In that record no pair of 2,170 such cells differs by more than the sum of the two, though 12 %
 # differ by more than 30 %.
 MEANS_SHARE = 0.1
 MEANS_S = 20e-6

@@ -1,4 +1,4 @@
-"""The pages written by hand: commands parse, links lead somewhere, tables and outputs agree with their sources."""
+"""The pages written by hand: commands parse, tables and outputs agree with their sources."""
 
 import re
 import shlex
@@ -85,11 +85,8 @@ def test_every_command_parses(page: Path) -> None:
 
 
 def test_commands_are_found_where_there_are_some() -> None:
-    counts = {page.name: len(commands(page.read_text(encoding="utf-8"))) for page in PAGES}
-    assert counts["README.md"] >= 10
-    assert counts["tutorial.md"] >= 10
-    assert counts["replace-nccl-tests.md"] >= 8
-    assert counts["several-hosts.md"] >= 8
+    least = {"README.md": 10, "docs/tutorial.md": 10, "docs/how-to/replace-nccl-tests.md": 8, "docs/how-to/several-hosts.md": 8}
+    assert [page for page, number in least.items() if len(commands((ROOT / page).read_text(encoding="utf-8"))) < number] == []
 
 
 @pytest.mark.parametrize(
@@ -116,12 +113,6 @@ def test_the_readme_shortens_the_run_of_the_tutorial() -> None:
     whole = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8").splitlines()
     rest = iter(whole[whole.index("AllReduce, 2 x NVIDIA H200 on 1 host, nccl engine, NCCL 2.28.9") :])
     assert [line for line in block if line != "..." and line not in rest] == []
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
-    targets = re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
-    assert [target for target in targets if "://" not in target and not (page.parent / target).exists()] == []
 
 
 def test_the_readme_is_short() -> None:

@@ -1,0 +1,27 @@
+"""Code in running text: short words are kept whole. Browsers break an option after its hyphens."""
+
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.transforms import SphinxTransform
+
+LONGEST = 24  # characters that fit into a phone's line, in a list
+
+
+class Whole(SphinxTransform):
+    """Marks code without a long word."""
+
+    default_priority = 900
+
+    def apply(self, **kwargs: Any) -> None:
+        """Mark the code of one page."""
+        for code in self.document.findall(nodes.literal):
+            if all(len(word) <= LONGEST for word in code.astext().split()):
+                code["classes"].append("whole")
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Called by Sphinx."""
+    app.add_transform(Whole)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,160 @@
+"""Figures of the documentation that come from recorded runs are those of the record.
+
+A sentence that links to a record takes its numbers from there: each of them stands in the record's README, or is one of its numbers rounded
+or divided by 1000 (us in a record, ms in a page). If the link stands elsewhere on the page, ELSEWHERE names the record.
+
+A record has many numbers, so a wrong one can match by chance. Of numbers changed by 1 to 3 in their last digit, 83 % of those with three
+digits or more are seen, 40 % of those with two, and 5 % of those with one.
+"""
+
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+from busbw.cli.main import guarded
+from busbw.views import read
+
+ROOT = Path(__file__).parents[3]
+RECORDS = ROOT / "benchmarks"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PARSER = MarkdownIt("commonmark").enable("table")
+SENTENCE = re.compile(r"(?<=[.:;])\s+(?=[A-Z<\d])")
+LINK = re.compile(r"<([^>]*)>")
+NUMBER = re.compile(r"(?<![\w.,-])\d+(?:,\d{3})*(?:\.\d+)?(?!\w)")
+# Page, a regular expression that finds the sentences, record.
+ELSEWHERE = (
+    ("docs/explanation/compression.md", r"\d MB (in fp32|for int8|at 1 %|at rank 4)", "train_2xh200_202611/README.md"),
+    ("docs/explanation/compression.md", r"PowerSGD for all buckets takes", "convergence_text_202611/README.md"),
+    ("docs/explanation/compression.md", r"Top-k at 1 % comes close", "convergence_digits_202611/README.md"),
+    ("docs/explanation/how-to-read-busbw.md", r"the peak is|of the link rate and|repeats each", "precise_2xh200_202611/README.md"),
+    ("docs/explanation/net-plugin.md", r"fullest member|^With (ports|32)|keyed hash|^The links of such", "net_paths_202611/README.md"),
+    ("docs/explanation/offloading.md", r"^[\d.]+ GB/s$", "host_memory_1xh100_202611/README.md"),
+    ("docs/explanation/offloading.md", r"a step took|need \d+ GB", "offload_1xh100_202611/README.md"),
+    ("docs/explanation/the-model.md", r"^[-+]\d.* %$|^times (of|up to) \d", "model_202611/errors.txt"),
+    ("docs/how-to/nccl-over-ethernet.md", r"^[\d., ]+ (us|ms|%)$", "net_1xh200_202611/README.md"),
+    ("docs/how-to/train-over-slow-networks.md", r"^\d+(\.\d)?$|GPT-2's median|^It is at|45 ms|from 45", "train_2xh200_202611/README.md"),
+    ("docs/how-to/what-does-my-training-send.md", r"a call costs|held up by|the launch:|above needed", "capture_2xh100_202611/README.md"),
+)
+
+
+def sentences(text: str) -> Iterator[str]:
+    """The sentences and table cells of a page, without code; a link is its target in angle brackets, before its words."""
+    for block in (block for block in PARSER.parse(text) if block.type == "inline"):
+        words = ""
+        for part in block.children or ():
+            words += {"softbreak": " ", "link_open": f"<{part.attrGet('href')}>"}.get(
+                part.type, part.content if part.type == "text" else ""
+            )
+        yield from SENTENCE.split(words)
+
+
+def records(page: Path, sentence: str) -> list[Path]:
+    """The READMEs of the records that a sentence links to."""
+    links = [(page.parent / link.partition("#")[0]).resolve() for link in LINK.findall(sentence)]
+    return [link for link in links if link.parent.parent == RECORDS and link.name == "README.md"]
+
+
+@cache
+def recorded(record: Path) -> frozenset[str]:
+    """All numbers in a file of a record."""
+    return frozenset(re.findall(r"\d+(?:\.\d+)?", re.sub(r"(?<=\d),(?=\d{3})", "", record.read_text(encoding="utf-8"))))
+
+
+def stands(number: str, record: Path) -> bool:
+    """Whether a number, or one that it is the rounded form of, stands in a record."""
+    plain = number.replace(",", "")
+    places = len(plain.partition(".")[2])
+    half = 0.500001 * 10.0**-places
+    for value in recorded(record):
+        digits = len(value.partition(".")[2])
+        if any(abs(float(value) / 10**power - float(plain)) <= half and digits + power >= places for power in (0, 3)):
+            return True
+    return False
+
+
+def unfounded(sentence: str, found: list[Path]) -> list[str]:
+    """The numbers of a sentence that stand in none of the records."""
+    return [number for number in NUMBER.findall(LINK.sub("", sentence)) if not any(stands(number, record) for record in found)]
+
+
+def test_sentences_have_the_figures_of_the_records_that_they_link_to() -> None:
+    linked = [
+        (page, text, found) for page in PAGES for text in sentences(page.read_text(encoding="utf-8")) if (found := records(page, text))
+    ]
+    assert len(linked) > 50
+    assert [(str(page.relative_to(ROOT)), text, wrong) for page, text, found in linked if (wrong := unfounded(text, found))] == []
+
+
+@pytest.mark.parametrize(("page", "pattern", "record"), ELSEWHERE, ids=[f"{Path(row[0]).stem}_{Path(row[2]).parent}" for row in ELSEWHERE])
+def test_sentences_have_the_figures_of_the_record_of_their_page(page: str, pattern: str, record: str) -> None:
+    found = [LINK.sub("", text) for text in sentences((ROOT / page).read_text(encoding="utf-8"))]
+    found = [text for text in found if re.search(pattern, text)]
+    assert found
+    assert [(text, wrong) for text in found if (wrong := unfounded(text, [RECORDS / record]))] == []
+
+
+def test_a_figure_that_no_record_has_is_seen() -> None:
+    record = "benchmarks/all_reduce_2xh200_202611/README.md"
+    text = f"Here `8` H200 reach 76 of 85 values, 1,685 combinations and 99.23 ms ([record]({record})). 85 is not meant."
+    first, second = sentences(text)
+    found = records(ROOT / "README.md", first)
+    assert [record.parent.name for record in found] == ["all_reduce_2xh200_202611"]
+    assert unfounded(first, found) == ["85", "1,685", "99.23"]
+    assert records(ROOT / "README.md", second) == []
+
+
+def test_the_run_of_the_tutorial_is_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = json.loads((RECORDS / "precise_2xh200_202611" / "shown.json").read_bytes())
+    for cell in (row[placement] for row in run["rows"] for placement in ("out_of_place", "in_place")):
+        cell["skew_s"] = cell["time_s"] - cell["op_s"]  # busbw of that day stored no skew
+    (tmp_path / "run.json").write_text(json.dumps(run), encoding="utf-8")
+    assert guarded(["show", str(tmp_path / "run.json")]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8").splitlines()
+    start = page.index(shown[0])
+    size = next(number for number, line in enumerate(shown) if line.startswith("mean"))
+    assert page[start : start + size] == shown[:size]
+
+
+@pytest.mark.parametrize(
+    ("page", "file", "view"),
+    [
+        ("replace-nccl-tests.md", "all_reduce_2xh200_202611/compat_2.txt", ""),
+        ("pytorch-benchmark.md", "all_reduce_2xh200_202611/torch_2.json", "torch-csv"),
+        ("train-over-slow-networks.md", "plan_2xh200_202611/vgg16_fp32.txt", ""),
+    ],
+    ids=["nccl-tests", "torch", "plan"],
+)
+def test_outputs_are_recorded(page: str, file: str, view: str, capsys: pytest.CaptureFixture[str]) -> None:
+    output = (RECORDS / file).read_text(encoding="utf-8")
+    if view:
+        assert guarded(["show", str(RECORDS / file), "--format", view]) == 0
+        output = capsys.readouterr().out
+    known = {line.rstrip() for line in output.splitlines()} | {"..."}
+    blocks = re.findall(r"```(?:text|console)\n(.*?)```", (ROOT / "docs" / "how-to" / page).read_text(encoding="utf-8"), re.DOTALL)
+    assert any(len(block.splitlines()) > 5 and set(block.splitlines()) <= known for block in blocks)
+
+
+def test_the_variation_of_single_means_is_recorded() -> None:
+    """That of docs/how-to/compare-runs.md, over the runs of nccl-tests' sweep in one record."""
+    runs: dict[tuple[str, str], list[Path]] = {}
+    for path in sorted((RECORDS / "all_reduce_2xh200_202611").rglob("*_[1-5].*")):
+        if (path.suffix == ".txt" and path.with_suffix(".json").exists()) or path.name.startswith(("run_", "torch_", "nccl_loop_")):
+            continue
+        runs.setdefault((path.parent.name, path.stem[:-2]), []).append(path)
+    pairs = [
+        pair for paths in runs.values() for pair in itertools.combinations([read.read(path.read_bytes(), path.name) for path in paths], 2)
+    ]
+    rows = [rows for one, other in pairs for rows in zip(one.rows, other.rows, strict=True)]
+    times = [
+        (a.time_s, b.time_s) for one, other in rows for a, b in ((one.out_of_place, other.out_of_place), (one.in_place, other.in_place))
+    ]
+    apart = [abs(a - b) / min(a, b) for a, b in times]
+    assert (len(times), round(100 * sum(share > 0.3 for share in apart) / len(apart))) == (2170, 12)
+    assert all(abs(a - b) <= 20e-6 + 0.1 * min(a, b) for a, b in times)
