@@ -1,21 +1,36 @@
 """The navigation of the site, as tables of contents that are added to four pages while they are read; forges never see them."""
 
+from pathlib import Path
+
 from sphinx.application import Sphinx
 
+HOW_TO = {
+    "measure": ["replace-nccl-tests", "pytorch-benchmark", "use-from-python", "tune-nccl", "compare-runs", "share-a-report"],
+    "several hosts": ["several-hosts", "slurm", "kubernetes", "fix-a-launch", "when-it-stops"],
+    "clusters": ["check-a-cluster", "test-links", "watch-a-network", "how-fast-should-my-cluster-be"],
+    "training": [
+        "what-does-my-training-send",
+        "train-over-slow-networks",
+        "larger-models",
+        "large-embeddings",
+        "from-horovod",
+        "nccl-over-ethernet",
+    ],
+}
+NAMED = {name for names in HOW_TO.values() for name in names}
+OTHERS = sorted(path.stem for path in (Path(__file__).parents[1] / "how-to").glob("*.md") if path.stem not in NAMED)
 
-def how_to(*names: str) -> list[str]:
-    """Pages of docs/how-to; `*` stands for all that no list has named before."""
-    return [f"docs/how-to/{name}" for name in names]
+
+def how_to() -> dict[str, list[str]]:
+    """The captions of the pages of docs/how-to, and the pages."""
+    return {f"How-to: {group}": [f"docs/how-to/{name}" for name in names] for group, names in (HOW_TO | {"more": OTHERS}).items()}
 
 
 # Of each page that has tables of contents: their captions, and patterns of the pages below.
 CONTENTS = {
     "README": {
         "Tutorial": ["docs/tutorial"],
-        "How-to: measure": how_to("replace-nccl-tests", "pytorch-benchmark", "use-from-python", "compare-runs", "share-a-report"),
-        "How-to: several hosts": how_to("several-hosts", "slurm", "kubernetes", "fix-a-launch", "when-it-stops"),
-        "How-to: clusters": how_to("check-a-cluster", "test-links", "watch-a-network", "how-fast-should-my-cluster-be"),
-        "How-to: training": how_to("what-does-my-training-send", "train-over-slow-networks", "nccl-over-ethernet", "from-horovod", "*"),
+        **how_to(),
         "Explanation": ["docs/explanation/*"],
         "Reference": ["docs/reference/README", "docs/glossary"],
         "Evidence": ["benchmarks/README"],
