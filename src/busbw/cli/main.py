@@ -37,6 +37,7 @@ COMMANDS = {
     "watch": "Show what the links of this host carry, and what their counters say.",
     "manifest": "Print a job for Kubernetes or Slurm, or what checks and watches their nodes.",
     "link": "Measure the links between hosts, and name slow hosts and pairs.",
+    "lab": "Emulate several hosts on this machine.",
     "env": "Print the variables that make any NCCL program use busbw's plugins.",
     "engines": "List the engines, and what the unavailable ones need.",
 }
