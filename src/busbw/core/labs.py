@@ -53,13 +53,18 @@ class LabSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     def validate(self) -> None:
         """UsageError for what cannot be made."""
-        if not _NAME.fullmatch(self.name):
-            raise UsageError(f"--name {self.name}: it is not the name of a lab", "use at most 32 of a to z, 0 to 9 and -")
+        check_name(self.name)
         if not FEWEST <= len(self.names) <= MOST:
             raise UsageError(f"--hosts {len(self.names)}: a lab has {FEWEST} to {MOST} hosts", "give --hosts 2")
         if not LEAST_MTU <= self.mtu <= MOST_MTU:
             raise UsageError(f"--mtu {self.mtu}: must be from {LEAST_MTU} to {MOST_MTU}", "give --mtu 9000")
         self.shape.validate()
+
+
+def check_name(name: str) -> None:
+    """UsageError for what is not the name of a lab, which is also that of its folder."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"--name {name}: it is not the name of a lab", "use at most 32 of a to z, 0 to 9 and -")
 
 
 class LabHost(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.labs import NETWORK, HostStatus, Lab, LabHost, LabSpec, LabStatus
+from busbw.core.labs import NETWORK, HostStatus, Lab, LabHost, LabSpec, LabStatus, check_name
 from busbw.host import nvml
 from busbw.lab import entering, gpus, network, sshd, state
 from busbw.lab.processes import NAMESPACES, inside, mark
@@ -53,6 +53,7 @@ def made(spec: LabSpec) -> Iterator[Lab]:
 
 def down(name: str) -> None:
     """Remove a lab with everything in it, and what others left behind. UsageError if there is none."""
+    check_name(name)
     check_root()
     network.check()
     with state.locked():
@@ -66,6 +67,7 @@ def down(name: str) -> None:
 
 def find(name: str) -> Lab:
     """The lab with this name; UsageError if there is none, or only what was left behind."""
+    check_name(name)
     check_root()
     lab = state.read(name)
     if lab is None:
