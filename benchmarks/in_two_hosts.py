@@ -1,4 +1,4 @@
-"""Runs a busbw command over two emulated hosts of this machine: `in_two_hosts.py MBIT/S [-p RANKS] plan gpt-small --batch-size 2 ...`.
+"""Runs a busbw command over two emulated hosts of this machine: `in_two_hosts.py [-p RANKS] MBIT/S plan gpt-small --batch-size 2 ...`.
 
 Needs root and pyroute2: the hosts are a lab of busbw, whose link is limited to MBIT/S (0: no limit). Each rank computes with one thread,
 because all hosts share this machine's cores.

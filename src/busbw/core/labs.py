@@ -123,7 +123,7 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True):
         for host in self.hosts:
             if name in (host.name, host.address):
                 return host
-        raise UsageError(f"lab {self.name} has no host '{name}'", f"its hosts are {', '.join(host.name for host in self.hosts)}")
+        raise UsageError(f"lab '{self.name}' has no host '{name}'", f"its hosts are {', '.join(host.name for host in self.hosts)}")
 
 
 class HostStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -73,7 +73,7 @@ def find(name: str) -> Lab:
     if lab is None:
         raise _none(name)
     if state.left_behind(lab):
-        raise UsageError(f"lab {name} was left behind by a process that has ended", f"busbw lab down --name {name}")
+        raise UsageError(f"lab '{name}' was left behind by a process that has ended", f"busbw lab down --name {name}")
     return lab
 
 
@@ -108,7 +108,7 @@ def _make(spec: LabSpec) -> Lab:
     with state.locked():
         _sweep()
         if state.read(spec.name):
-            raise UsageError(f"lab {spec.name} exists", f"busbw lab down --name {spec.name}, or use another --name")
+            raise UsageError(f"there is a lab '{spec.name}'", f"busbw lab down --name {spec.name}, or use another --name")
         state.write(lab)
     try:
         network.make(lab)

@@ -41,8 +41,8 @@ def kill_inside(namespace: str) -> None:
     deadline = time.monotonic() + KILL_LIMIT_S
     while left := inside(namespace):
         if time.monotonic() > deadline:
-            pids = ", ".join(map(str, left))
-            raise NoMeasurement(f"processes {pids} do not end {KILL_LIMIT_S:g} s after SIGKILL", f"ps -o pid,stat,wchan:20,args {pids}")
+            pids = ",".join(map(str, left))
+            raise NoMeasurement(f"processes {pids} do not end {KILL_LIMIT_S:g} s after SIGKILL", f"ps -o pid,stat,wchan:20,args -p {pids}")
         for pid in left:
             kill(pid)
         time.sleep(0.005)

@@ -21,12 +21,13 @@ COLUMNS = (
 def made(lab: Lab) -> str:
     """What `busbw lab up` made, and the commands that use it."""
     name = "" if lab.name == "lab" else f" --name {lab.name}"
-    first = lab.hosts[0].name
-    places = ",".join(f"{host.name}:1" for host in lab.hosts)
-    way = "over ssh" if lab.spec.sshd else "over the lab's own launch agent"
+    names = [host.name for host in lab.hosts]
+    way = "by ssh" if lab.spec.sshd else "through the lab's launch agent, which Open MPI and busbw use"
+    places = ",".join(f"{name}:1" for name in names)
     return (
-        f"{_head(lab)}\n\n"
-        f"run    busbw lab exec{name} {first} -- busbw run all_reduce --hosts {places}    ({way})\n"
+        f"{_head(lab)}\n"
+        f"reach each other {way}: {', '.join(names)}\n\n"
+        f"run    busbw lab exec{name} {names[0]} -- busbw run all_reduce --hosts {places}\n"
         f"end    busbw lab down{name}\n"
     )
 
@@ -53,7 +54,7 @@ def _lab(one: LabStatus) -> str:
 
 
 def _head(lab: Lab) -> str:
-    return f"lab {lab.name}: {counted(len(lab.hosts), 'host')}, {_shape(lab.spec.shape)}, MTU {lab.spec.mtu}"
+    return f"{lab.name}: {counted(len(lab.hosts), 'host')}, {_shape(lab.spec.shape)}, MTU {lab.spec.mtu}"
 
 
 def _shape(shape: Shape) -> str:

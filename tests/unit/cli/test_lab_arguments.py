@@ -77,9 +77,10 @@ def lab(**shape: float) -> Lab:
 def test_a_made_lab_is_printed_with_the_commands_that_use_it():
     text = view.made(lab(rate=3.125e9, delay=50e-6, loss=1e-4))
     assert text.splitlines() == [
-        "lab lab: 2 hosts, 25 Gbit/s, 50 us delay, 0.01 % loss, MTU 9000",
+        "lab: 2 hosts, 25 Gbit/s, 50 us delay, 0.01 % loss, MTU 9000",
+        "reach each other by ssh: h1, h2",
         "",
-        "run    busbw lab exec h1 -- busbw run all_reduce --hosts h1:1,h2:1    (over ssh)",
+        "run    busbw lab exec h1 -- busbw run all_reduce --hosts h1:1,h2:1",
         "end    busbw lab down",
     ]
 
@@ -93,8 +94,14 @@ def test_status_says_what_has_ended():
     one = LabStatus(lab=made, leftover=False, hosts=hosts)
     assert not one.fine
     assert view.status([one]).splitlines() == [
-        "lab lab: 2 hosts, no rate limit, MTU 9000",
+        "lab: 2 hosts, no rate limit, MTU 9000",
         "host  address    interface  cores  GPUs      processes  state",
         "h1    10.77.0.1  v1         0-2,5  0 (50 %)          1  sshd has ended",
         "h2    10.77.0.2  v2         all    2-3               0  its network is gone",
     ]
+
+
+def test_status_says_what_was_left_behind():
+    one = LabStatus(lab=lab(), leftover=True, hosts=[])
+    assert not one.fine
+    assert view.status([one]).splitlines()[1] == "left behind by a process that has ended: busbw lab down --name lab"
