@@ -33,17 +33,13 @@ def _check_programs() -> None:
 
 def up(spec: LabSpec) -> Lab:
     """Make a lab that stays until `down`. UsageError if there is one with this name, NoMeasurement if it cannot be made."""
-    lab = _make(spec)
-    with state.locked():
-        lab = msgspec.structs.replace(lab, owner=None)
-        state.write(lab)
-    return lab
+    return _make(spec, stays=True)
 
 
 @contextlib.contextmanager
 def made(spec: LabSpec) -> Iterator[Lab]:
     """A lab that is gone at the end, or after this process was killed with the next lab; errors as `up`."""
-    lab = _make(spec)
+    lab = _make(spec, stays=False)
     try:
         yield lab
     finally:
@@ -97,7 +93,7 @@ def status(lab: Lab) -> LabStatus:
     return LabStatus(lab=lab, leftover=state.left_behind(lab), hosts=hosts)
 
 
-def _make(spec: LabSpec) -> Lab:
+def _make(spec: LabSpec, stays: bool) -> Lab:
     spec.validate()
     check_root()
     network.check()
@@ -119,10 +115,23 @@ def _make(spec: LabSpec) -> Lab:
             entering.write_agent(lab)
         if lab.shares_gpus and (reason := gpus.start_mps()):
             lab.notes.append(reason)
+        if stays:
+            lab = _disowned(lab)
     except BaseException:
         with state.locked():
             _remove(lab)
         raise
+    return lab
+
+
+def _disowned(lab: Lab) -> Lab:
+    """The lab, which is no longer removed when this process ends. NoMeasurement if `busbw lab down` was faster."""
+    with state.locked():
+        there = state.read(lab.name)
+        if there is None or there.token != lab.token:
+            raise NoMeasurement(f"lab '{lab.name}' was removed while it was made", "busbw lab status")
+        lab = msgspec.structs.replace(lab, owner=None)
+        state.write(lab)
     return lab
 
 
@@ -175,7 +184,9 @@ def _remove(lab: Lab) -> None:
         others = [other for name in state.names() if name != lab.name and (other := state.read(name))]
         if lab.shares_gpus and not any(other.shares_gpus for other in others):
             gpus.stop_mps()
-    state.forget(lab.name)
+    there = state.read(lab.name)
+    if there is None or there.token == lab.token:  # not a later one of the same name
+        state.forget(lab.name)
 
 
 def _none(name: str) -> UsageError:

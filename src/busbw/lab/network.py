@@ -70,7 +70,7 @@ def remove(name: str) -> None:
     from pyroute2 import netns
 
     kill_inside(name)
-    with contextlib.suppress(FileNotFoundError), _errors(f"network namespace {name}"):
+    with _errors(f"network namespace {name}"), contextlib.suppress(FileNotFoundError):
         netns.remove(name)
 
 
@@ -140,8 +140,6 @@ def _errors(what: str) -> Iterator[None]:
         try:
             yield
         except (NetlinkError, OSError) as error:
-            if isinstance(error, FileNotFoundError):
-                raise
             reason = error.args[1] if len(error.args) > 1 else error
             raise NoMeasurement(
                 f"{what}: {reason}", "run it as root on Linux, outside of containers that forbid it (CAP_SYS_ADMIN)"
