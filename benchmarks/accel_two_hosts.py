@@ -10,7 +10,6 @@ import platform
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -109,7 +108,7 @@ def main() -> int:
     import netlab
 
     mbit = float(sys.argv[2]) if len(sys.argv) > 2 else MBIT
-    with tempfile.TemporaryDirectory() as folder, netlab.lab(Path(folder), hosts=HOSTS, rate_mbit=mbit) as lab:
+    with netlab.lab(hosts=HOSTS, rate_mbit=mbit) as lab:
         ranks = []
         for number in range(RANKS):
             host = lab.hosts[number // PER_HOST]

@@ -3,128 +3,80 @@
     gpu_hosts.py 25 train vgg16 --batch-size 128          a busbw command over both, 25 Gbit/s between them (0: no limit; at most 34)
     gpu_hosts.py 25 each step_parts.py vgg16 fp32 128     a Python program on each, with the variables of torchrun
 
-Needs root and pyroute2. The hosts are network and UTS namespaces, joined by a veth pair with MTU 9000. If the machine has one GPU, each
-host has half of its multiprocessors through CUDA's Multi-Process Service (MPS). Without MPS the kernels of two processes would alternate,
-and those of NCCL would wait for each other.
+Needs root and pyroute2. The hosts are a lab of busbw. If the machine has one GPU, each host has half of its multiprocessors through CUDA's
+Multi-Process Service (MPS).
 """
 
-import contextlib
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from pyroute2 import IPRoute, NetNS, netns
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "src"))
+
+from busbw import lab  # noqa: E402 - found by the path above
+from busbw.core.labs import NETWORK, Lab, LabHost, LabSpec, Shape  # noqa: E402
+from busbw.lab import entering  # noqa: E402
 
 HOSTS = ("h1", "h2")
-ROOT = Path(__file__).resolve().parents[1]
-AGENT = Path("/run/busbw-gpu-hosts-agent")
-# A launcher may be forbidden to start anything elsewhere by the machine's own settings.
-DROPPED = ("OMPI_MCA_plm",)
+NAME = "gpu-hosts"
+BURST = 4 << 20
 
 
-def join(gbit: float) -> None:
-    """Make the hosts anew."""
-    for host in HOSTS:
-        with contextlib.suppress(OSError):
-            netns.remove(host)
-        netns.create(host)
-    with IPRoute() as here:
-        here.link("add", ifname="v1", kind="veth", peer={"ifname": "v2"})
-        for number, host in enumerate(HOSTS, 1):
-            here.link("set", index=here.link_lookup(ifname=f"v{number}")[0], net_ns_fd=host)
-    for number, host in enumerate(HOSTS, 1):
-        with NetNS(host) as inside:
-            inside.link("set", index=inside.link_lookup(ifname="lo")[0], state="up")
-            veth = inside.link_lookup(ifname=f"v{number}")[0]
-            inside.link("set", index=veth, mtu=9000)
-            inside.addr("add", index=veth, address=f"10.77.0.{number}", prefixlen=24)
-            inside.link("set", index=veth, state="up")
-            if gbit:
-                inside.tc("add", "tbf", veth, handle=0x10000, rate=f"{int(gbit * 1000)}mbit", burst=4 << 20, latency="20ms")
-
-
-def enter(number: int) -> list[str]:
-    """The prefix of a command that runs it on host 0 or 1."""
-    half = (os.cpu_count() or 2) // 2  # of the machine's: the launch agent has only one half itself
-    mine = f"{number * half}-{(number + 1) * half - 1}"
-    inside = [
-        "nsenter",
-        f"--net=/var/run/netns/{HOSTS[number]}",
-        "unshare",
-        "--uts",
-        "sh",
-        "-c",
-        'hostname "$0" && exec "$@"',
-        HOSTS[number],
-    ]
-    return ["taskset", "-c", mine, *inside]
-
-
-def environment(number: int) -> dict[str, str]:
+def environment(made: Lab, host: LabHost) -> dict[str, str]:
     """The environment of this process, with the GPU of the host."""
-    own = {name: value for name, value in os.environ.items() if name not in DROPPED}
     paths = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH", ""), str(ROOT / "src")]))
-    one = gpus() == 1
-    half = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50"} if one else {}
-    return {**own, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "0" if one else str(number), **half}
+    return {**entering.environment(made, host, os.environ), "PYTHONPATH": paths}
 
 
-def gpus() -> int:
-    """The number of GPUs of this machine."""
-    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout if shutil.which("nvidia-smi") else ""
-    return len(listed.splitlines())
+def launch_agent(made: Lab) -> dict[str, str]:
+    """The variables that make Open MPI 4 and 5 use this program instead of ssh: AGENT HOST COMMAND. It passes the environment on."""
+    agent = Path(made.folder, "agent")
+    agent.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{Path(__file__).resolve()}" agent "$@"\n')
+    agent.chmod(0o755)
+    return {"PRTE_MCA_plm_ssh_agent": str(agent), "OMPI_MCA_plm_rsh_agent": str(agent)}
 
 
-def share() -> None:
-    """Start MPS; has no effect if it runs already."""
-    control = shutil.which("nvidia-cuda-mps-control")
-    if control and gpus() == 1:
-        subprocess.run([control, "-d"], capture_output=True, check=False, timeout=20)
-
-
-def launch_agent() -> dict[str, str]:
-    """The variables that make Open MPI 4 and 5 use this program instead of ssh: AGENT HOST COMMAND."""
-    cases = "\n".join(f"{host}|10.77.0.{number}) number={number - 1};;" for number, host in enumerate(HOSTS, 1))
-    lines = ["#!/bin/sh", "host=$1; shift", "case $host in", cases, "*) exit 255;;", "esac"]
-    lines.append(f'exec "{sys.executable}" "{Path(__file__).resolve()}" agent $number "$@"')
-    AGENT.write_text("\n".join(lines) + "\n")
-    AGENT.chmod(0o755)
-    return {"PRTE_MCA_plm_ssh_agent": str(AGENT), "OMPI_MCA_plm_rsh_agent": str(AGENT)}
-
-
-def each(words: list[str]) -> int:
+def each(made: Lab, words: list[str]) -> int:
     """A Python program on both hosts."""
     ranks = []
-    for number in range(len(HOSTS)):
+    for number, host in enumerate(made.hosts):
         torchrun = {
             "RANK": str(number),
             "WORLD_SIZE": "2",
             "LOCAL_RANK": "0",
-            "MASTER_ADDR": "10.77.0.1",
+            "MASTER_ADDR": made.hosts[0].address,
             "MASTER_PORT": "29500",
-            "NCCL_HOSTID": HOSTS[number],
+            "NCCL_HOSTID": host.name,
         }
-        interface = dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"), f"v{number + 1}")
-        ranks.append(subprocess.Popen([*enter(number), sys.executable, *words], env={**environment(number), **torchrun, **interface}))
+        interface = dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"), host.interface)
+        argv = entering.enter(made, host, sys.executable, *words)
+        ranks.append(subprocess.Popen(argv, env={**environment(made, host), **torchrun, **interface}))
     return max(rank.wait() for rank in ranks)
 
 
 def main(words: list[str]) -> int:
-    """Make the hosts and run; as the launch agent, only run."""
+    """Make the hosts, run, and remove the hosts; as the launch agent, only run."""
     if words[:1] == ["agent"]:
-        number = int(words[1])
-        kept = {name: value for name, value in environment(number).items() if not name.startswith(("OMPI_", "PMIX_", "PRTE_"))}
-        os.execvpe("taskset", [*enter(number), "sh", "-c", " ".join(words[2:])], kept)
+        made = lab.find(NAME)
+        host = made.host(words[1])
+        kept = {name: value for name, value in environment(made, host).items() if not name.startswith(("OMPI_", "PMIX_", "PRTE_"))}
+        argv = entering.enter(made, host, "sh", "-c", " ".join(words[2:]))
+        os.execvpe(argv[0], argv, kept)
     if len(words) < 2:
         sys.exit((__doc__ or "").strip())
-    join(float(words[0]))
-    share()
-    if words[1] == "each":
-        return each(words[2:])
-    busbw = [sys.executable, "-m", "busbw", *words[1:], "--hosts", "h1:1,h2:1", "--ifname", "10.77.0.0/24"]
-    return subprocess.run([*enter(0), *busbw], env={**environment(0), **launch_agent()}, check=False).returncode
+    gbit = float(words[0])
+    shape = Shape(rate=gbit * 1e9 / 8, burst=BURST) if gbit else Shape()
+    with lab.made(LabSpec(name=NAME, names=list(HOSTS), shape=shape, sshd=False)) as made:
+        for note in made.notes:
+            print(f"note: {note}", file=sys.stderr)
+        if words[1] == "each":
+            return each(made, words[2:])
+        first = made.hosts[0]
+        busbw = [sys.executable, "-m", "busbw", *words[1:], "--hosts", "h1:1,h2:1", "--ifname", NETWORK]
+        argv, own = entering.enter(made, first, *busbw), {**environment(made, first), **launch_agent(made)}
+        return subprocess.run(argv, env=own, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -1,19 +1,21 @@
-"""Runs a busbw command over two emulated hosts of this machine: `in_two_hosts.py MBIT/S [-p RANKS] plan gpt-small --batch-size 2 ...`.
+"""Runs a busbw command over two emulated hosts of this machine: `in_two_hosts.py [-p RANKS] MBIT/S plan gpt-small --batch-size 2 ...`.
 
-Needs root: the hosts are network namespaces, joined by a veth pair limited to MBIT/S (0: no limit; tests/netlab). Each rank computes with
-one thread, because all hosts share this machine's cores.
+Needs root and pyroute2: the hosts are a lab of busbw, whose link is limited to MBIT/S (0: no limit). Each rank computes with one thread,
+because all hosts share this machine's cores.
 """
 
 import argparse
+import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "netlab"))
+sys.path.insert(0, str(ROOT / "src"))
 
-import netlab  # noqa: E402 - found by the path above
+from busbw import lab  # noqa: E402 - found by the path above
+from busbw.core.labs import NETWORK, LabSpec, Shape  # noqa: E402
+from busbw.lab.entering import enter, environment  # noqa: E402
 
 
 def main() -> int:
@@ -23,11 +25,13 @@ def main() -> int:
     parser.add_argument("-p", dest="ranks", type=int, default=1, help="ranks a host (default 1)")
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND")
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, netlab.lab(Path(folder), 2, rate_mbit=asked.rate or None) as lab:
-        places = ",".join(f"{host.address}:{asked.ranks}" for host in lab.hosts)
-        words = [*asked.words, "--hosts", places, "--ifname", "10.77.0.0/24"]
-        environment = {**lab.environment(), "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-        return subprocess.run(lab.hosts[0].enter(sys.executable, "-m", "busbw", *words), env=environment, check=False).returncode
+    shape = Shape(rate=asked.rate * 1e6 / 8 if asked.rate else None)
+    spec = LabSpec(name=f"in-two-hosts-{os.getpid()}", names=["h1", "h2"], shape=shape, sshd=False, gpus=0, share_cores=True)
+    with lab.made(spec) as made:
+        places = ",".join(f"{host.address}:{asked.ranks}" for host in made.hosts)
+        first, words = made.hosts[0], [*asked.words, "--hosts", places, "--ifname", NETWORK]
+        own = {**environment(made, first, os.environ), "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+        return subprocess.run(enter(made, first, sys.executable, "-m", "busbw", *words), env=own, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import platform
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,7 +59,7 @@ def rounds(made: dict[str, str], libraries: dict[str, str]) -> Iterator[tuple[st
     raw_setting = net_loopback.CUBIC if net_loopback.paced() else ()
     for rate in RATES:
         limit = rate or "no"
-        with tempfile.TemporaryDirectory() as folder, netlab.lab(Path(folder), 2, rate) as lab:
+        with netlab.lab(2, rate) as lab:
             for _ in range(ROUNDS):
                 for name, words in RAW.items():
                     yield f"{limit:>6} raw TCP, {name}", measure(lab, made["rawtcp"], raw_setting, words)

@@ -15,7 +15,6 @@ import platform
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -146,7 +145,7 @@ def main() -> int:
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "netlab"))
     import netlab
 
-    with tempfile.TemporaryDirectory() as folder, netlab.lab(Path(folder), 2, rate_mbit=mbit) as lab:
+    with netlab.lab(2, rate_mbit=mbit) as lab:
         ranks = []
         for number, host in enumerate(lab.hosts):
             own = {"RANK": str(number), "WORLD_SIZE": "2", "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": str(PORT)}

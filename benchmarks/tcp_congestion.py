@@ -44,7 +44,7 @@ def main() -> int:
     every: dict[str, dict[str, list[dict[int, float]]]] = {}
     for rate in RATES:
         found = every[f"{rate or 'no limit'}"] = {own: [], "reno": []}
-        with tempfile.TemporaryDirectory() as folder, netlab.lab(Path(folder), 2, rate) as lab:
+        with tempfile.TemporaryDirectory() as folder, netlab.lab(2, rate) as lab:
             for _ in range(ROUNDS):
                 for control, runs in found.items():
                     runs.append(medians(lab, control, Path(folder) / "result.json"))

@@ -6,7 +6,7 @@ from sphinx.application import Sphinx
 
 HOW_TO = {
     "measure": ["replace-nccl-tests", "pytorch-benchmark", "use-from-python", "tune-nccl", "compare-runs", "share-a-report"],
-    "several hosts": ["several-hosts", "slurm", "kubernetes", "fix-a-launch", "when-it-stops"],
+    "several hosts": ["several-hosts", "slurm", "kubernetes", "lab", "fix-a-launch", "when-it-stops"],
     "clusters": ["check-a-cluster", "test-links", "watch-a-network", "how-fast-should-my-cluster-be"],
     "training": [
         "what-does-my-training-send",

@@ -60,7 +60,7 @@ class Run:
 
     def __enter__(self) -> "Run":
         if self._netlab is not None:
-            self.lab = self._undo.enter_context(self._netlab.lab(self._folder))
+            self.lab = self._undo.enter_context(self._netlab.lab())
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -23,32 +23,31 @@ def _load(name: str) -> ModuleType:
 
 netlab = _load("netlab")
 slurm = _load("slurm")
-sshd = _load("sshd")
 
 
 @pytest.fixture
-def two_hosts(tmp_path: Path) -> Iterator[object]:
+def two_hosts() -> Iterator[object]:
     try:
-        with netlab.lab(tmp_path) as lab:
+        with netlab.lab() as lab:
             yield lab
     except netlab.Unavailable as error:
         pytest.skip(f"no emulated hosts: {error}")
 
 
 @pytest.fixture
-def four_hosts(tmp_path: Path) -> Iterator[object]:
+def four_hosts() -> Iterator[object]:
     try:
-        with netlab.lab(tmp_path, hosts=4) as lab:
+        with netlab.lab(hosts=4) as lab:
             yield lab
     except netlab.Unavailable as error:
         pytest.skip(f"no emulated hosts: {error}")
 
 
 @pytest.fixture
-def four_hosts_one_slow(tmp_path: Path) -> Iterator[object]:
+def four_hosts_one_slow() -> Iterator[object]:
     """The third host sends at 100 Mbit/s, the others as fast as they can."""
     try:
-        with netlab.lab(tmp_path, hosts=4) as lab:
+        with netlab.lab(hosts=4) as lab:
             netlab.limit(lab.hosts[2], 100)
             yield lab
     except netlab.Unavailable as error:
@@ -56,9 +55,9 @@ def four_hosts_one_slow(tmp_path: Path) -> Iterator[object]:
 
 
 @pytest.fixture
-def three_slow_hosts(tmp_path: Path) -> Iterator[object]:
+def three_slow_hosts() -> Iterator[object]:
     try:
-        with netlab.lab(tmp_path, hosts=3, rate_mbit=100) as lab:
+        with netlab.lab(hosts=3, rate_mbit=100) as lab:
             yield lab
     except netlab.Unavailable as error:
         pytest.skip(f"no emulated hosts: {error}")
@@ -78,10 +77,10 @@ def slurm_cluster(two_hosts: object) -> Iterator[object]:
 
 
 @pytest.fixture
-def ssh_hosts(tmp_path: Path) -> Iterator[object]:
+def ssh_hosts() -> Iterator[object]:
     """(lab, environment) of four hosts that are reached by ssh itself."""
     try:
-        with netlab.lab(tmp_path, hosts=4) as lab, sshd.running(lab, tmp_path) as environment:
-            yield lab, environment
-    except (netlab.Unavailable, sshd.Unavailable) as error:
+        with netlab.lab(hosts=4, sshd=True) as lab:
+            yield lab, lab.environment()
+    except netlab.Unavailable as error:
         pytest.skip(f"no emulated hosts with sshd: {error}")

@@ -33,8 +33,7 @@ def on(host: Any, *words: str, given: str = "") -> None:
 
 
 def on_switch(lab: Any, *words: str) -> None:
-    switch = lab.hosts[0].namespace.removesuffix("h1") + "sw"
-    subprocess.run(["ip", "-n", switch, *words], check=True, timeout=20)
+    subprocess.run(["ip", "-n", lab.switch, *words], check=True, timeout=20)
 
 
 def test_interface_that_other_hosts_lack_is_named(ssh_hosts):

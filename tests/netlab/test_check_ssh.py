@@ -30,8 +30,8 @@ def test_four_hosts_are_checked_and_launched_over_ssh(ssh_hosts):
 
 def test_host_that_wants_a_password_is_named_with_the_fix(ssh_hosts):
     lab, _ = ssh_hosts
-    keys = Path(lab.agent).with_name("authorized_keys")
-    config = Path(lab.agent).with_name("sshd_config.2")
+    keys = lab.folder / "authorized_keys"
+    config = lab.folder / f"sshd_config.{lab.hosts[2].name}"
     config.write_text(config.read_text().replace(str(keys), "/dev/null"))
     for pid in lab.hosts[2].pids():
         os.kill(pid, 1)  # sshd reads its configuration again

@@ -173,11 +173,11 @@ _SERVE = (
 _ASK = "import socket; print(socket.create_connection(('10.77.0.2', 7000), 5).recv(99).decode())"
 
 
-def test_a_failed_lab_removes_its_hosts_and_processes(tmp_path):
+def test_a_failed_lab_removes_its_hosts_and_processes():
     import netlab
 
     try:
-        with pytest.raises(ZeroDivisionError), netlab.lab(tmp_path, hosts=3) as lab:
+        with pytest.raises(ZeroDivisionError), netlab.lab(hosts=3) as lab:
             sleeper = subprocess.Popen(lab.hosts[1].enter("sleep", "600"))
             1 / 0  # noqa: B018
     except netlab.Unavailable as error:

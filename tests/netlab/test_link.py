@@ -69,7 +69,7 @@ def test_a_path_that_drops_large_packets_is_a_failure(four_hosts: Any) -> None:
     throttle(lab, 200, 200, 200, 200)
     for host in lab.hosts:  # a bridge forwards what is to be segmented later, whatever its length
         subprocess.run(["ip", "-n", host.namespace, "link", "set", host.interface, "gso_max_segs", "1"], check=True)
-    switch = lab.hosts[0].namespace[:-2] + "sw"
+    switch = lab.switch
     subprocess.run(["ip", "-n", switch, "link", "set", "p3", "mtu", "1500"], check=True)
     done = run(lab)
     assert done.returncode == 1, done.stdout + done.stderr
@@ -156,17 +156,6 @@ def test_a_stranger_without_the_token_is_refused(four_hosts: Any) -> None:
             outside.connect(("127.0.0.1", listening["port"]))
         node.stdin.close()
         assert node.wait(5) == 0, "a node ends when its stdin closes"
-
-
-@pytest.fixture
-def four_hosts(tmp_path: Path) -> Any:
-    import netlab
-
-    try:
-        with netlab.lab(tmp_path, hosts=4) as lab:
-            yield lab
-    except netlab.Unavailable as error:
-        pytest.skip(f"no emulated hosts: {error}")
 
 
 def throttle(lab: Any, *rates_mbit: float) -> None:

@@ -274,6 +274,36 @@ COMMANDS: tuple[Row, ...] = (
         ),
     ),
     Row(
+        "lab", SET_UP, "Emulate several hosts on this machine.",
+        (
+            ("two hosts with 1 Gbit/s between them", "busbw lab up --hosts 2 --rate 1gbit"),
+            ("measure over them, from the first", "busbw lab exec h1 -- busbw run all_reduce --hosts h1:1,h2:1"),
+            ("remove them", "busbw lab down"),
+        ),
+        {
+            "up": (
+                ("two hosts", "busbw lab up"),
+                ("four hosts on a slow and lossy network", "busbw lab up --hosts 4 --rate 25gbit --delay 50us --loss 0.01%"),
+                ("a second lab", "busbw lab up --name second"),
+            ),
+            "exec": (
+                ("a command on one host", "busbw lab exec h1 -- ip address"),
+                ("on every host", "busbw lab exec --all -- hostname"),
+                ("a run from the first host over ssh", "busbw lab exec h1 -- busbw run all_reduce --hosts h1:1,h2:1"),
+            ),
+            "status": (
+                ("all labs", "busbw lab status"),
+                ("one lab", "busbw lab status --name second"),
+                ("as JSON", "busbw lab status --format json"),
+            ),
+            "down": (
+                ("the lab of this machine", "busbw lab down"),
+                ("another lab", "busbw lab down --name two"),
+                ("what is left of a lab whose up was killed", "busbw lab down --name second"),
+            ),
+        },
+    ),
+    Row(
         "engines", SET_UP, "List the engines, and what the unavailable ones need.",
         (
             ("what can run here", "busbw engines"),

@@ -1,6 +1,5 @@
 """`busbw watch`: the counters of a host's links over time."""
 
-import math
 import platform
 import shutil
 import signal
@@ -17,6 +16,7 @@ from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
+from busbw.core.units import duration
 from busbw.core.watching import Watched
 from busbw.host.traffic import Traffic
 from busbw.views import prometheus, rdma_monitor
@@ -27,7 +27,6 @@ from busbw.watch.page import Page
 from busbw.watch.watcher import Watcher
 
 SHORTEST_S, LONGEST_S = 0.1, 3600.0
-UNITS = {"ms": 0.001, "s": 1.0, "": 1.0}
 TABLE, JSON, RDMA_MONITOR = "table", "json", "rdma_monitor"
 Show = Callable[[Watched], None]
 
@@ -40,11 +39,7 @@ class Interval(click.ParamType[float]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The seconds; UsageError outside the bounds."""
         text = str(value).strip()
-        unit = "ms" if text.endswith("ms") else "s" if text.endswith("s") else ""
-        try:
-            seconds = float(text.removesuffix(unit)) * UNITS[unit]
-        except ValueError:
-            seconds = math.nan
+        seconds = duration(text, bare=1.0)
         if not SHORTEST_S <= seconds <= LONGEST_S:
             raise UsageError(f"--interval {text}: must be from 100ms to 3600s", "give a time with its unit, like --interval 100ms")
         return seconds

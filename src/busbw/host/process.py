@@ -31,6 +31,12 @@ def stat_fields(text: str) -> tuple[str, int] | None:
     return (fields[0], int(fields[1])) if len(fields) > 1 and fields[1].isdecimal() else None
 
 
+def start_time(pid: int) -> int:
+    """When the process started, in clock ticks since boot; 0 if there is no such process. With the pid it identifies a process."""
+    fields = _read(pid, "stat").rpartition(")")[2].split()
+    return int(fields[19]) if len(fields) > 19 and fields[0] not in ENDED else 0
+
+
 def state(pid: int) -> str:
     """The state letter of proc(5): R, S, D, T, Z ...; GONE if there is no such process."""
     return (stat_fields(_read(pid, "stat")) or (GONE, 0))[0]

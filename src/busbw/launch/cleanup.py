@@ -24,13 +24,13 @@ class Cleanup:
 
     def record_shared_memory(self) -> None:
         """Record the shared memory of running processes. After they exit, its owner is unknown."""
-        for pid in self._pids():
+        for pid in self.pids():
             self._segments.update(_segments(pid))
 
     def kill_remaining(self) -> None:
         """Kill remaining processes and remove the shared memory of all processes of the job."""
         deadline = time.monotonic() + KILL_LIMIT_S
-        while (left := self._pids()) and time.monotonic() < deadline:
+        while (left := self.pids()) and time.monotonic() < deadline:
             for pid in left:
                 self._segments.update(_segments(pid))
                 with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -40,7 +40,8 @@ class Cleanup:
             with contextlib.suppress(OSError):
                 Path(segment).unlink()
 
-    def _pids(self) -> list[int]:
+    def pids(self) -> list[int]:
+        """Running processes of the job."""
         wanted = f"{MARKER}={self._marker}".encode()
         found = []
         for entry in Path("/proc").glob("[0-9]*/environ"):

@@ -1,0 +1,150 @@
+"""`busbw lab`: hosts emulated on this machine."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import IO, Any
+
+import click
+import msgspec
+
+from busbw.cli.parameters import Share, not_empty
+from busbw.cli.streams import answer, talk
+from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.exits import Exit
+from busbw.core.labs import FEWEST, MOST, Lab, LabHost, LabSpec, Shape
+from busbw.core.units import parse_bit_rate, parse_delay
+from busbw.lab import building, entering
+from busbw.views import lab as view
+
+HELP = {"help_option_names": ["-h", "--help"]}
+SIGNALLED = 128  # and the number of the signal: the exit code that a shell gives
+LAST_LINES_S = 5.0
+
+
+def _name(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option("--name", default="lab", show_default=True, callback=not_empty, help="name of the lab")(function)
+
+
+@click.group("lab", context_settings=HELP)
+def command() -> None:
+    """Emulate two to eight hosts on this machine, to try or test what runs on several.
+
+    Each has a network and a host name of its own, sshd, and a share of the cores and GPUs. A token bucket limits the rate, and netem
+    delays and drops packets. All share one kernel, memory and file system. It needs root and pip install 'busbw[lab]'.
+    """
+
+
+@command.command("up", context_settings=HELP)
+@click.option("--hosts", type=click.IntRange(FEWEST, MOST), default=2, show_default=True, help="hosts, named h1, h2, ...")
+@click.option("--rate", default="", callback=not_empty, help="limit of what each host sends, at most 34gbit  [default: none]")
+@click.option("--delay", default="", callback=not_empty, help="added to each packet that a host sends, like 50us  [default: none]")
+@click.option("--loss", type=Share(0, 1), help="share of packets that are dropped, like 0.01%  [default: none]")
+@click.option("--mtu", type=int, default=9000, show_default=True, help="largest packet, in bytes")
+@click.option("--gpus", type=click.IntRange(0), help="GPUs of each host  [default: 1, shared through MPS if there are too few]")
+@click.option("--no-sshd", is_flag=True, help="start no sshd: Open MPI and busbw reach the other hosts through an agent of the lab")
+@_name
+def up(hosts: int, rate: str, delay: str, loss: float | None, mtu: int, gpus: int | None, no_sshd: bool, name: str) -> int:
+    """Make a lab. It stays until busbw lab down, or until the machine is booted."""
+    shape = Shape(
+        rate=parse_bit_rate(rate, "--rate") if rate else None, delay=parse_delay(delay, "--delay") if delay else 0.0, loss=loss or 0.0
+    )
+    names = [f"h{number}" for number in range(1, hosts + 1)]
+    made = building.up(LabSpec(name=name, names=names, shape=shape, mtu=mtu, sshd=not no_sshd, gpus=gpus))
+    for note in made.notes:
+        talk(f"note: {note}")
+    answer(view.made(made))
+    return int(Exit.OK)
+
+
+@command.command("exec", context_settings={**HELP, "allow_interspersed_args": False})
+@_name
+@click.option("--all", "everywhere", is_flag=True, help="on all hosts at the same time; each line begins with the host's name")
+@click.argument("words", metavar="HOST -- COMMAND...", nargs=-1, type=click.UNPROCESSED)
+def exec_(name: str, everywhere: bool, words: tuple[str, ...]) -> int:
+    """Run a command on a host, or on all of them.
+
+    The exit code is the command's; with --all it is the largest. Variables of the environment are passed on.
+    """
+    lab = building.find(name)
+    line = words if everywhere else words[1:]
+    line = line[line[:1] == ("--",) :]
+    if not line:
+        raise UsageError("exec: no command", f"busbw lab exec {lab.hosts[0].name} -- hostname, or busbw lab exec --all -- hostname")
+    if everywhere:
+        return _on_all(lab, line)
+    return _become(lab, lab.host(words[0]), line)
+
+
+def _become(lab: Lab, host: LabHost, line: Sequence[str]) -> int:
+    """This process becomes the command; it returns nothing."""
+    argv = entering.enter(lab, host, *line)
+    sys.stdout.flush()
+    try:
+        os.execvpe(argv[0], argv, entering.environment(lab, host, os.environ))
+    except OSError as error:
+        raise _cannot_run(argv[0], error) from error
+
+
+def _cannot_run(program: str, error: OSError) -> NoMeasurement:
+    return NoMeasurement(f"{program}: {error.strerror}", "install util-linux, which has nsenter, unshare and taskset")
+
+
+def _on_all(lab: Lab, line: Sequence[str]) -> int:
+    running: list[subprocess.Popen[str]] = []
+    readers: list[threading.Thread] = []
+    try:
+        for host in lab.hosts:
+            running.append(_start(lab, host, line))
+            readers += _readers(running[-1], host)
+        codes = [process.wait() for process in running]
+    finally:
+        for process in running:
+            process.kill()
+        for reader in readers:
+            reader.join(LAST_LINES_S)  # what the command left running may hold its output open
+    return max(SIGNALLED - code if code < 0 else code for code in codes)
+
+
+def _start(lab: Lab, host: LabHost, line: Sequence[str]) -> "subprocess.Popen[str]":
+    argv, environ = entering.enter(lab, host, *line), entering.environment(lab, host, os.environ)
+    pipe = subprocess.PIPE
+    try:
+        return subprocess.Popen(argv, env=environ, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, errors="replace")
+    except OSError as error:
+        raise _cannot_run(argv[0], error) from error
+
+
+def _readers(process: "subprocess.Popen[str]", host: LabHost) -> list[threading.Thread]:
+    def read(stream: IO[str], write: Callable[[str], None]) -> None:
+        for text in stream:
+            write(f"{host.name}: {text.rstrip()}")
+
+    assert process.stdout and process.stderr
+    pairs: list[tuple[IO[str], Callable[[str], None]]] = [(process.stdout, lambda text: answer(f"{text}\n")), (process.stderr, talk)]
+    readers = [threading.Thread(target=read, args=pair, daemon=True) for pair in pairs]
+    for reader in readers:
+        reader.start()
+    return readers
+
+
+@command.command("status", context_settings=HELP)
+@click.option("--name", default="", callback=not_empty, help="only this lab")
+@click.option("--format", "format_name", type=click.Choice(("table", "json")), default="table", show_default=True, help="output on stdout")
+def status(name: str, format_name: str) -> int:
+    """Show the labs of this machine. Exit code 1 if something of one has ended."""
+    labs = [building.status(lab) for lab in building.every() if name in ("", lab.name)]
+    if name and not labs:
+        building.find(name)
+    answer(msgspec.json.encode(labs).decode() + "\n" if format_name == "json" else view.status(labs))
+    return int(Exit.OK if all(one.fine for one in labs) else Exit.BAD)
+
+
+@command.command("down", context_settings=HELP)
+@_name
+def down(name: str) -> int:
+    """Remove a lab with all processes in it, and whatever killed commands left behind."""
+    building.down(name)
+    return int(Exit.OK)

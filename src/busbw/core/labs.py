@@ -1,0 +1,148 @@
+"""Labs: hosts emulated on one machine. What was asked for, what was made, and what is kept of it on disk.
+
+Seconds, and bytes per second.
+"""
+
+import re
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from busbw.core.errors import UsageError
+
+FEWEST, MOST = 2, 8  # hosts
+# The kernel's token bucket takes the rate as 32 bits, in bytes per second (linux/pkt_sched.h, struct tc_ratespec).
+MOST_RATE = float((1 << 32) - 1)
+LONGEST_DELAY_S = 10.0
+LEAST_MTU, MOST_MTU = 1280, 65535
+NETWORK = "10.77.0.0/24"
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """What each host's interface does to the packets that it sends."""
+
+    rate: Annotated[float | None, Meta(description="bytes per second; null: no limit")] = None
+    burst: Annotated[int | None, Meta(description="bytes that are sent faster than the rate; null: those of 1.35 ms, at least 256 KiB")] = (
+        None
+    )
+    delay: float = 0.0
+    loss: Annotated[float, Meta(description="share of packets that are dropped")] = 0.0
+
+    def validate(self) -> None:
+        """UsageError for what the kernel cannot do."""
+        if self.rate is not None and not 1 <= self.rate <= MOST_RATE:
+            raise UsageError(
+                f"--rate: {self.rate * 8 / 1e9:g} Gbit/s is out of range", "give at most 34gbit, or leave --rate out for no limit"
+            )
+        if not 0 <= self.delay <= LONGEST_DELAY_S:
+            raise UsageError(f"--delay: {self.delay:g} s is out of range", f"give at most {LONGEST_DELAY_S:g}s")
+
+
+class LabSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A lab to make. `names` are the host names; `gpus` is how many of the machine's each host has, None for a share of one or one."""
+
+    name: str = "lab"
+    names: list[str]
+    shape: Shape = Shape()
+    mtu: int = 9000
+    sshd: bool = True
+    gpus: int | None = None
+    share_cores: Annotated[bool, Meta(description="all hosts use all processors")] = False
+
+    def validate(self) -> None:
+        """UsageError for what cannot be made."""
+        check_name(self.name)
+        if not FEWEST <= len(self.names) <= MOST:
+            raise UsageError(f"--hosts {len(self.names)}: a lab has {FEWEST} to {MOST} hosts", "give --hosts 2")
+        if not LEAST_MTU <= self.mtu <= MOST_MTU:
+            raise UsageError(f"--mtu {self.mtu}: must be from {LEAST_MTU} to {MOST_MTU}", "give --mtu 9000")
+        self.shape.validate()
+
+
+def check_name(name: str) -> None:
+    """UsageError for what is not the name of a lab, which is also that of its folder."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"--name {name}: it is not the name of a lab", "use at most 32 of a to z, 0 to 9 and -")
+
+
+class LabHost(msgspec.Struct, frozen=True, kw_only=True):
+    """An emulated host. `cores` and `gpus` are the machine's own numbers; no cores: it uses all of them."""
+
+    name: str
+    namespace: str
+    address: str
+    interface: str
+    cores: list[int] = []
+    gpus: list[int] = []
+    gpu_percent: Annotated[int | None, Meta(description="share of its GPU's multiprocessors; null: all of them")] = None
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """A process, as pid and start time in clock ticks since boot: a pid alone is given to another process later."""
+
+    pid: int
+    start: int
+
+
+class Lab(msgspec.Struct, frozen=True, kw_only=True):
+    """A lab that is being made, or was made. `owner` is the process that removes it; None: it stays until `busbw lab down`."""
+
+    schema: str = "busbw.lab/1"
+    boot_id: str
+    token: str
+    folder: str
+    spec: LabSpec
+    hosts: list[LabHost]
+    owner: Mark | None
+    notes: list[str] = []
+
+    @property
+    def name(self) -> str:
+        """The lab's name."""
+        return self.spec.name
+
+    @property
+    def switch(self) -> str:
+        """The namespace of the bridge between more than two hosts; '' for two, which are joined directly."""
+        return f"bb{self.token}sw" if len(self.hosts) > 2 else ""
+
+    @property
+    def namespaces(self) -> list[str]:
+        """All network namespaces of the lab."""
+        return [host.namespace for host in self.hosts] + [self.switch] * bool(self.switch)
+
+    @property
+    def shares_gpus(self) -> bool:
+        """Whether several hosts use one GPU."""
+        return any(host.gpu_percent is not None for host in self.hosts)
+
+    def host(self, name: str) -> LabHost:
+        """The host with this name; UsageError if there is none."""
+        for host in self.hosts:
+            if name in (host.name, host.address):
+                return host
+        raise UsageError(f"lab '{self.name}' has no host '{name}'", f"its hosts are {', '.join(host.name for host in self.hosts)}")
+
+
+class HostStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A host as it is now. `sshd`: whether it takes logins; None in a lab without sshd."""
+
+    host: LabHost
+    there: bool
+    processes: int
+    sshd: bool | None
+
+
+class LabStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A lab as it is now. `leftover`: what made it has ended without removing it."""
+
+    lab: Lab
+    leftover: bool
+    hosts: list[HostStatus]
+
+    @property
+    def fine(self) -> bool:
+        """Whether everything that was made is there."""
+        return not self.leftover and all(one.there and one.sshd is not False for one in self.hosts)

@@ -1,0 +1,194 @@
+"""Makes, finds and removes labs."""
+
+import contextlib
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from ipaddress import IPv4Network
+from pathlib import Path
+
+import msgspec
+
+from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.labs import NETWORK, HostStatus, Lab, LabHost, LabSpec, LabStatus, check_name
+from busbw.host import nvml
+from busbw.lab import entering, gpus, network, sshd, state
+from busbw.lab.processes import NAMESPACES, inside, mark
+
+
+def check_root() -> None:
+    """NoMeasurement for another user than root."""
+    if os.geteuid() != 0:
+        raise NoMeasurement(
+            "a lab needs root: it makes network namespaces and mounts", "sudo busbw lab ..., or a container with CAP_SYS_ADMIN"
+        )
+
+
+def _check_programs() -> None:
+    missing = [program for program in ("nsenter", "unshare", "taskset", "mount", "hostname") if not shutil.which(program)]
+    if missing:
+        raise NoMeasurement(f"no {' and no '.join(missing)} here", "Debian, Ubuntu: apt-get install util-linux hostname")
+
+
+def up(spec: LabSpec) -> Lab:
+    """Make a lab that stays until `down`. UsageError if there is one with this name, NoMeasurement if it cannot be made."""
+    return _make(spec, stays=True)
+
+
+@contextlib.contextmanager
+def made(spec: LabSpec) -> Iterator[Lab]:
+    """A lab that is gone at the end, or after this process was killed with the next lab; errors as `up`."""
+    lab = _make(spec, stays=False)
+    try:
+        yield lab
+    finally:
+        with state.locked():
+            _remove(lab)
+
+
+def down(name: str) -> None:
+    """Remove a lab with everything in it, and what others left behind. UsageError if there is none."""
+    check_name(name)
+    check_root()
+    network.check()
+    with state.locked():
+        lab = state.read(name)
+        swept = _sweep()
+        if lab is None and name not in swept:
+            raise _none(name)
+        if lab is not None and name not in swept:
+            _remove(lab)
+
+
+def find(name: str) -> Lab:
+    """The lab with this name; UsageError if there is none, or only what was left behind."""
+    check_name(name)
+    check_root()
+    lab = state.read(name)
+    if lab is None:
+        raise _none(name)
+    if state.left_behind(lab):
+        raise UsageError(f"lab '{name}' was left behind by a process that has ended", f"busbw lab down --name {name}")
+    return lab
+
+
+def every() -> list[Lab]:
+    """All labs, including those that were left behind."""
+    check_root()
+    return [lab for name in state.names() if (lab := state.read(name))]
+
+
+def status(lab: Lab) -> LabStatus:
+    """What of a lab is there now."""
+    hosts = [
+        HostStatus(
+            host=host,
+            there=(NAMESPACES / host.namespace).exists(),
+            processes=len(inside(host.namespace)),
+            sshd=sshd.listens(lab, host) if lab.spec.sshd else None,
+        )
+        for host in lab.hosts
+    ]
+    return LabStatus(lab=lab, leftover=state.left_behind(lab), hosts=hosts)
+
+
+def _make(spec: LabSpec, stays: bool) -> Lab:
+    spec.validate()
+    check_root()
+    network.check()
+    _check_programs()
+    if spec.sshd:
+        sshd.check()
+    lab = _planned(spec)
+    with state.locked():
+        _sweep()
+        if state.read(spec.name):
+            raise UsageError(f"there is a lab '{spec.name}'", f"busbw lab down --name {spec.name}, or use another --name")
+        state.write(lab)
+    try:
+        network.make(lab)
+        Path(lab.folder, "hosts").write_text(entering.hosts_file(lab), encoding="utf-8")
+        if spec.sshd:
+            sshd.start(lab)
+        else:
+            entering.write_agent(lab)
+        if lab.shares_gpus and (reason := gpus.start_mps()):
+            lab.notes.append(reason)
+        if stays:
+            lab = _disowned(lab)
+    except BaseException:
+        with state.locked():
+            _remove(lab)
+        raise
+    return lab
+
+
+def _disowned(lab: Lab) -> Lab:
+    """The lab, which is no longer removed when this process ends. NoMeasurement if `busbw lab down` was faster."""
+    with state.locked():
+        there = state.read(lab.name)
+        if there is None or there.token != lab.token:
+            raise NoMeasurement(f"lab '{lab.name}' was removed while it was made", "busbw lab status")
+        lab = msgspec.structs.replace(lab, owner=None)
+        state.write(lab)
+    return lab
+
+
+def _planned(spec: LabSpec) -> Lab:
+    token, count = uuid.uuid4().hex[:6], len(spec.names)
+    usable = sorted(os.sched_getaffinity(0))
+    each, notes = len(usable) // count, []
+    if spec.share_cores or not each:
+        each = 0
+        if not spec.share_cores:
+            notes.append(f"{count} hosts share {len(usable)} cores: there are fewer cores than hosts")
+    shares = gpus.divide(count, 0 if spec.gpus == 0 else nvml.count() or 0, spec.gpus)
+    addresses = [str(address) for address in IPv4Network(NETWORK).hosts()][:count]
+    hosts = [
+        LabHost(
+            name=name,
+            namespace=f"bb{token}h{number + 1}",
+            address=addresses[number],
+            interface=f"v{number + 1}",
+            cores=usable[number * each : (number + 1) * each],
+            gpus=list(shares[number].gpus),
+            gpu_percent=shares[number].percent,
+        )
+        for number, name in enumerate(spec.names)
+    ]
+    where = str(state.folder(spec.name))
+    return Lab(boot_id=state.boot_id(), token=token, folder=where, spec=spec, hosts=hosts, owner=mark(os.getpid()), notes=notes)
+
+
+def _sweep() -> list[str]:
+    """Remove what was left behind; the names of those labs. Under the lock."""
+    swept = []
+    for name in state.names():
+        lab = state.read(name)
+        if lab is None:  # killed before it made anything
+            state.forget(name)
+        elif state.left_behind(lab):
+            _remove(lab)
+        else:
+            continue
+        swept.append(name)
+    return swept
+
+
+def _remove(lab: Lab) -> None:
+    """Remove everything of a lab, its state at last. Under the lock."""
+    if lab.boot_id == state.boot_id():
+        for namespace in lab.namespaces:
+            network.remove(namespace)
+        others = [other for name in state.names() if name != lab.name and (other := state.read(name))]
+        if lab.shares_gpus and not any(other.shares_gpus for other in others):
+            gpus.stop_mps()
+    there = state.read(lab.name)
+    if there is None or there.token == lab.token:  # not a later one of the same name
+        state.forget(lab.name)
+
+
+def _none(name: str) -> UsageError:
+    there = state.names()
+    return UsageError(f"no lab '{name}'", f"the labs are {', '.join(there)}" if there else "busbw lab up --hosts 2")

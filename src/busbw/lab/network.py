@@ -1,0 +1,148 @@
+"""The networks of a lab, made through netlink: namespaces, veth pairs, a bridge, and what each interface does to packets.
+
+pyroute2 needs neither `ip` nor `tc`, which many images lack.
+"""
+
+import contextlib
+import errno
+import signal
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from busbw.core.errors import NoMeasurement
+from busbw.core.labs import Lab, LabHost, Shape
+from busbw.lab.processes import NAMESPACES, kill_inside
+
+LEAST_BURST = 256 << 10
+BURST_S = 1.35e-3
+QUEUE = "20ms"  # of data at the rate; what does not fit is dropped
+# netem drops what exceeds its limit, which is to hold all packets that are on their way: sockets bound those.
+DELAYED_PACKETS = 1_000_000
+PREFIX = 24
+
+
+def check() -> None:
+    """NoMeasurement if pyroute2 is not installed."""
+    try:
+        import pyroute2  # noqa: F401
+    except ImportError as error:
+        raise NoMeasurement("a lab needs pyroute2, which is not installed", "pip install 'busbw[lab]'") from error
+
+
+def make(lab: Lab) -> None:
+    """Make the hosts' networks, join them, and set addresses. NoMeasurement if the kernel refuses."""
+    for name in lab.namespaces:
+        _create(name)
+    _join(lab)
+    for host in lab.hosts:
+        with _inside(host.namespace) as netlink:
+            index = _index(netlink, host.interface)
+            netlink.link("set", index=_index(netlink, "lo"), state="up")
+            netlink.addr("add", index=index, address=host.address, prefixlen=PREFIX)
+            # Each packet is lost alone only if it is not part of a larger one that is cut up later.
+            segments = {"gso_max_segs": 1} if lab.spec.shape.loss else {}
+            netlink.link("set", index=index, mtu=lab.spec.mtu, state="up", **segments)
+        limit(host, lab.spec.shape)
+
+
+def limit(host: LabHost, shape: Shape) -> None:
+    """Set what the host's interface does to the packets that it sends; it must not do anything yet. NoMeasurement."""
+    if shape == Shape():
+        return
+    with _inside(host.namespace) as netlink:
+        index, below = _index(netlink, host.interface), {}
+        if shape.delay or shape.loss:
+            with _needs("sch_netem", "--delay and --loss"):
+                delay_us, percent = round(shape.delay * 1e6), shape.loss * 100
+                netlink.tc("add", "netem", index, handle="1:0", delay=delay_us, loss=percent, limit=DELAYED_PACKETS)
+            below = {"parent": "1:1"}
+        if shape.rate is not None:
+            burst = shape.burst or max(LEAST_BURST, round(shape.rate * BURST_S))
+            with _needs("sch_tbf", "--rate"):
+                netlink.tc("add", "tbf", index, handle="10:0", rate=int(shape.rate), burst=burst, latency=QUEUE, **below)
+
+
+def remove(name: str) -> None:
+    """Kill the processes in a namespace and remove it with its interfaces; no effect if it does not exist."""
+    if not (NAMESPACES / name).exists():
+        return
+    from pyroute2 import netns
+
+    kill_inside(name)
+    with _errors(f"network namespace {name}"), contextlib.suppress(FileNotFoundError):
+        netns.remove(name)
+
+
+def _create(name: str) -> None:
+    from pyroute2 import netns
+
+    with _errors(f"network namespace {name}"):
+        netns.create(name)
+
+
+def _join(lab: Lab) -> None:
+    from pyroute2 import IPRoute
+
+    with _errors("veth"), IPRoute() as here:
+        if not lab.switch:
+            first, second = lab.hosts
+            _veth(here, (first.interface, first.namespace), (second.interface, second.namespace))
+            return
+        for number, host in enumerate(lab.hosts):
+            _veth(here, (host.interface, host.namespace), (f"p{number}", lab.switch))
+    with _inside(lab.switch) as netlink:
+        netlink.link("add", ifname="br0", kind="bridge")
+        bridge = _index(netlink, "br0")
+        for number in range(len(lab.hosts)):
+            netlink.link("set", index=_index(netlink, f"p{number}"), mtu=lab.spec.mtu, master=bridge, state="up")
+        netlink.link("set", index=bridge, mtu=lab.spec.mtu, state="up")
+
+
+def _veth(netlink: Any, one: tuple[str, str], other: tuple[str, str]) -> None:
+    """A pair of interfaces, each made in its namespace."""
+    netlink.link("add", ifname=one[0], net_ns_fd=one[1], kind="veth", peer={"ifname": other[0], "net_ns_fd": other[1]})
+
+
+def _index(netlink: Any, name: str) -> int:
+    return int(netlink.link_lookup(ifname=name)[0])
+
+
+@contextlib.contextmanager
+def _inside(namespace: str) -> Iterator[Any]:
+    from pyroute2 import NetNS
+
+    with _errors(f"network namespace {namespace}"), NetNS(namespace, flags=0) as netlink:
+        yield netlink
+
+
+@contextlib.contextmanager
+def _needs(module: str, options: str) -> Iterator[None]:
+    from pyroute2.netlink.exceptions import NetlinkError
+
+    try:
+        yield
+    except NetlinkError as error:
+        if error.code != errno.ENOENT:
+            raise
+        raise NoMeasurement(f"this kernel has no {module}, which {options} need", f"modprobe {module}, or leave out {options}") from error
+
+
+@contextlib.contextmanager
+def _errors(what: str) -> Iterator[None]:
+    """The kernel's refusals as NoMeasurement. Ctrl-C waits: Python would lose it in the handlers that run when pyroute2 forks."""
+    from pyroute2.netlink.exceptions import NetlinkError
+
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    with warnings.catch_warnings():
+        # Python warns of pyroute2's forks in a process with threads; the child only enters a namespace and opens a socket.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            yield
+        except (NetlinkError, OSError) as error:
+            reason = error.args[1] if len(error.args) > 1 else error
+            raise NoMeasurement(
+                f"{what}: {reason}", "run it as root on Linux, outside of containers that forbid it (CAP_SYS_ADMIN)"
+            ) from error
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)

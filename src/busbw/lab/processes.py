@@ -1,0 +1,48 @@
+"""Processes of a lab: those in its network namespaces, however they came there."""
+
+import contextlib
+import time
+from pathlib import Path
+
+from busbw.core.errors import NoMeasurement
+from busbw.core.labs import Mark
+from busbw.host.process import kill, start_time
+
+KILL_LIMIT_S = 10.0
+NAMESPACES = Path("/run/netns")  # where iproute2 and pyroute2 keep named ones
+
+
+def mark(pid: int) -> Mark:
+    """The process, so that it is never mistaken for a later one."""
+    return Mark(pid, start_time(pid))
+
+
+def alive(one: Mark) -> bool:
+    """Whether this process still runs."""
+    return start_time(one.pid) == one.start
+
+
+def inside(namespace: str) -> list[int]:
+    """Processes in a named network namespace; none if there is no such namespace."""
+    try:
+        wanted = f"net:[{(NAMESPACES / namespace).stat().st_ino}]"
+    except OSError:
+        return []
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            if str((entry / "ns/net").readlink()) == wanted:
+                found.append(int(entry.name))
+    return found
+
+
+def kill_inside(namespace: str) -> None:
+    """Kill all processes in a namespace, also those that they start meanwhile. NoMeasurement if some do not end."""
+    deadline = time.monotonic() + KILL_LIMIT_S
+    while left := inside(namespace):
+        if time.monotonic() > deadline:
+            pids = ",".join(map(str, left))
+            raise NoMeasurement(f"processes {pids} do not end {KILL_LIMIT_S:g} s after SIGKILL", f"ps -o pid,stat,wchan:20,args -p {pids}")
+        for pid in left:
+            kill(pid)
+        time.sleep(0.005)

@@ -1,0 +1,116 @@
+"""A real sshd on each emulated host, with keys of the lab's own. It listens at the host's address, which only the lab's network reaches."""
+
+import contextlib
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+from busbw.core.errors import NoMeasurement
+from busbw.core.labs import Lab, LabHost
+from busbw.host.process import name
+from busbw.lab.entering import SSH_CONFIG, enter, variables
+from busbw.lab.processes import inside
+
+SSHD = "/usr/sbin/sshd"
+READY_LIMIT_S = 10.0
+LIMIT_S = 20.0
+_PRIVILEGES = Path("/run/sshd")  # sshd separates its privileges in this empty directory
+_HINT = "Debian, Ubuntu: apt-get install openssh-server openssh-client; or make the lab with --no-sshd"
+_NO_LOGIN = "allow root to log in with a key (usermod -U root if the account is locked), or make the lab with --no-sshd"
+_CONFIG = """Port 22
+ListenAddress {address}
+HostKey {folder}/host_key
+PidFile {folder}/sshd_pid.{name}
+AuthorizedKeysFile {folder}/authorized_keys
+StrictModes no
+UsePAM no
+PermitRootLogin prohibit-password
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+SetEnv {variables}
+"""
+_CLIENT = """Host {names}
+IdentityFile {folder}/user_key
+IdentitiesOnly yes
+UserKnownHostsFile {folder}/known_hosts
+StrictHostKeyChecking yes
+Match all
+"""
+
+
+def check() -> None:
+    """NoMeasurement if a program of OpenSSH is missing."""
+    missing = [program for program in ("ssh", "ssh-keygen") if not shutil.which(program)] + [
+        path for path in (SSHD, SSH_CONFIG) if not Path(path).exists()
+    ]
+    if missing:
+        raise NoMeasurement(f"no {' and no '.join(missing)} here", _HINT)
+
+
+def start(lab: Lab) -> None:
+    """Make keys, and start sshd on every host; it takes logins when this returns. NoMeasurement."""
+    try:
+        _write_keys(lab)
+        for host in lab.hosts:
+            _start(lab, host)
+        for host in lab.hosts:
+            _wait(lab, host)
+        _log_in(lab)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise NoMeasurement(f"sshd: {error}", _HINT) from error
+
+
+def _write_keys(lab: Lab) -> None:
+    """The lab's keys, and the client's configuration that uses them."""
+    folder = Path(lab.folder)
+    for key in ("host_key", "user_key"):
+        words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"busbw lab {lab.name}", "-f", str(folder / key)]
+        subprocess.run(words, check=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL, capture_output=True)
+    shutil.copy(folder / "user_key.pub", folder / "authorized_keys")
+    public = " ".join((folder / "host_key.pub").read_text().split()[:2])
+    (folder / "known_hosts").write_text("".join(f"{host.name},{host.address} {public}\n" for host in lab.hosts))
+    names = " ".join(word for host in lab.hosts for word in (host.name, host.address))
+    # What the machine's administrator set applies to other hosts.
+    (folder / "ssh_config").write_text(_CLIENT.format(names=names, folder=folder) + Path(SSH_CONFIG).read_text())
+    _PRIVILEGES.mkdir(exist_ok=True)
+
+
+def listens(lab: Lab, host: LabHost) -> bool:
+    """Whether the host takes logins: its sshd wrote its pid, which it does when it listens, and still runs there."""
+    with contextlib.suppress(OSError, ValueError):
+        pid = int(Path(lab.folder, f"sshd_pid.{host.name}").read_text())
+        return name(pid) == "sshd" and pid in inside(host.namespace)
+    return False
+
+
+def _start(lab: Lab, host: LabHost) -> None:
+    config = Path(lab.folder, f"sshd_config.{host.name}")
+    words = " ".join(f'"{name}={value}"' for name, value in variables(lab, host).items())
+    config.write_text(_CONFIG.format(address=host.address, folder=lab.folder, name=host.name, variables=words))
+    log = Path(lab.folder, f"sshd_log.{host.name}")
+    # It becomes a daemon, so this process need not wait for it.
+    done = subprocess.run(
+        enter(lab, host, SSHD, "-f", str(config), "-E", str(log)), capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    if done.returncode:
+        raise NoMeasurement(f"sshd of {host.name} does not start: {done.stderr.strip()}", _HINT)
+
+
+def _log_in(lab: Lab) -> None:
+    """Log in to the last host from the first: a machine may forbid that to root, whatever the lab's configuration says."""
+    first, last = lab.hosts[0], lab.hosts[-1]
+    words = enter(lab, first, "ssh", "-o", "BatchMode=yes", last.name, "true")
+    done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, check=False, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        log = Path(lab.folder, f"sshd_log.{last.name}").read_text(errors="replace").strip().splitlines()[-2:]
+        raise NoMeasurement(f"{first.name} cannot log in to {last.name}: {done.stderr.strip()} {' '.join(log)}", _NO_LOGIN)
+
+
+def _wait(lab: Lab, host: LabHost) -> None:
+    deadline = time.monotonic() + READY_LIMIT_S
+    while not listens(lab, host):
+        if time.monotonic() > deadline:
+            log = Path(lab.folder, f"sshd_log.{host.name}").read_text(errors="replace").strip()
+            raise NoMeasurement(f"sshd of {host.name} does not listen after {READY_LIMIT_S:g} s: {log[-500:]}", _HINT)
+        time.sleep(0.02)

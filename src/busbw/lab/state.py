@@ -1,0 +1,96 @@
+"""What is kept of labs: a folder each, whose state file is written before anything is made and removed after everything is gone.
+
+So whatever is killed, the file tells the next `up` or `down` what to remove, and nothing else is ever touched.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from busbw.core import wire
+from busbw.core.errors import NoMeasurement
+from busbw.core.labs import Lab
+from busbw.lab.processes import alive
+
+FOLDER = Path("/run/busbw-lab")
+STATE = "state.json"
+LOCK_LIMIT_S = 60.0
+
+
+@contextlib.contextmanager
+def locked() -> Iterator[None]:
+    """Only one process of this machine makes or removes labs' folders at a time. NoMeasurement if another one takes too long."""
+    lock = os.open(FOLDER.parent, os.O_RDONLY | os.O_DIRECTORY)  # a directory that is there anyway: no file is left behind
+    deadline = time.monotonic() + LOCK_LIMIT_S
+    try:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    raise NoMeasurement(
+                        f"another process keeps {FOLDER.parent} locked for {LOCK_LIMIT_S:g} s", "busbw lab status"
+                    ) from error
+            time.sleep(0.01)
+        yield
+    finally:
+        os.close(lock)
+
+
+def boot_id() -> str:
+    """Identifies the time since the last boot: pids and namespaces of another one mean nothing."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def folder(name: str) -> Path:
+    """The folder of a lab."""
+    return FOLDER / name
+
+
+def write(lab: Lab) -> None:
+    """Write the state, making the folder if need be. Only root reads it: the lab's key will be there."""
+    where = Path(lab.folder)
+    where.mkdir(mode=0o700, parents=True, exist_ok=True)
+    new = where / f"{STATE}.new"
+    new.write_bytes(wire.encode(lab) + b"\n")
+    new.replace(where / STATE)
+
+
+def read(name: str) -> Lab | None:
+    """The lab with this name; None if there is none, or a folder whose state was never written. NoMeasurement for another content."""
+    file = folder(name) / STATE
+    try:
+        return wire.decode(file.read_bytes(), Lab)
+    except OSError:
+        return None
+    except msgspec.DecodeError as error:
+        raise NoMeasurement(
+            f"{file} is not the state of a lab: {error}", f"remove it, and what ip netns lists of it: rm -r {file.parent}"
+        ) from error
+
+
+def names() -> list[str]:
+    """Names of all folders, including those of labs that are being made or were left behind."""
+    try:
+        return sorted(entry.name for entry in FOLDER.iterdir())
+    except OSError:
+        return []
+
+
+def left_behind(lab: Lab) -> bool:
+    """Whether the process that was to remove the lab has ended, or the machine was booted since."""
+    return lab.boot_id != boot_id() or (lab.owner is not None and not alive(lab.owner))
+
+
+def forget(name: str) -> None:
+    """Remove the folder of a lab, and the folder of labs after the last one."""
+    shutil.rmtree(folder(name), ignore_errors=True)
+    with contextlib.suppress(OSError):  # others are there
+        FOLDER.rmdir()

@@ -1,0 +1,233 @@
+"""`busbw lab` as a user has it: hosts are made, used by ssh and at the rate asked for, and nothing is left of them, whatever is killed."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.netlab
+
+SOURCE = str(Path(__file__).parents[2] / "src")
+ENVIRONMENT = {**os.environ, "PYTHONPATH": SOURCE}
+LABS = Path("/run/busbw-lab")
+SMALL = ("-b", "1K", "-e", "1K", "--timing", "classic", "--iters", "3", "--warmup-iters", "1")
+GIVE = """
+import socket
+with socket.create_server(("10.77.0.1", 7000)) as server:
+    print("ready", flush=True)
+    server.accept()[0].sendall(bytes(20_000_000))
+"""
+TAKE = """
+import socket, time
+with socket.create_connection(("h1", 7000), 10) as one:
+    size, start = 0, time.monotonic()
+    while part := one.recv(1 << 20):
+        size += len(part)
+print(size / (time.monotonic() - start))
+"""
+ECHO = """
+import socket
+one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+one.bind(("10.77.0.2", 7001))
+print(flush=True)
+while True:
+    one.sendto(*one.recvfrom(9))
+"""
+PINGS = """
+import socket, time
+one, start, took = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), time.monotonic(), []
+one.connect(("10.77.0.2", 7001))
+one.settimeout(2)
+for _ in range(1000):
+    one.send(bytes(9))
+try:
+    while one.recv(9):
+        took.append(time.monotonic() - start)
+except TimeoutError:
+    print(took[0], len(took))
+"""
+
+
+def busbw(*words: str, limit_s: float = 60) -> "subprocess.CompletedProcess[str]":
+    argv = [sys.executable, "-m", "busbw", "lab", *words]
+    return subprocess.run(argv, env=ENVIRONMENT, capture_output=True, text=True, timeout=limit_s, check=False)
+
+
+def on(lab: str, host: str, *words: str) -> list[str]:
+    return [sys.executable, "-m", "busbw", "lab", "exec", "--name", lab, host, "--", *words]
+
+
+def state(lab: str) -> dict[str, Any]:
+    return dict(json.loads((LABS / lab / "state.json").read_text()))
+
+
+@pytest.fixture
+def name() -> Iterator[str]:
+    """A lab's name; what the test leaves of the lab is removed."""
+    own = f"test-{uuid.uuid4().hex[:6]}"
+    yield own
+    if (LABS / own).exists():
+        busbw("down", "--name", own)
+
+
+def made(name: str, *words: str) -> dict[str, Any]:
+    done = busbw("up", "--name", name, *words)
+    if done.returncode == 3:
+        pytest.skip(f"no lab: {done.stderr}")
+    assert done.returncode == 0, done.stderr
+    return state(name)
+
+
+def left(lab: dict[str, Any]) -> list[str]:
+    """Everything on this machine that mentions the lab's token or folder: namespaces, mounts, interfaces, processes, folders."""
+    token, found = lab["token"], []
+    for places in (Path("/run/netns").glob(f"bb{token}*"), LABS.glob(lab["spec"]["name"])):
+        found += [str(place) for place in places]
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if token in (process / "mountinfo").read_text() or f"{lab['folder']}/" in (process / "cmdline").read_text():
+                found.append((process / "cmdline").read_text().replace("\0", " "))
+    return found
+
+
+def test_hosts_send_at_the_rate_run_a_collective_over_ssh_and_are_gone_after_down(name, tmp_path):
+    links = sorted(Path("/sys/class/net").iterdir())
+    lab = made(name, "--rate", "200mbit")
+    again = busbw("up", "--name", name)
+    assert again.returncode == 2
+    assert f"hint: busbw lab down --name {name}" in again.stderr
+    with subprocess.Popen(on(name, "h1", sys.executable, "-c", GIVE), stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) as give:
+        assert give.stdout and give.stdout.readline() == "ready\n"
+        rate = float(subprocess.run(on(name, "h2", sys.executable, "-c", TAKE), env=ENVIRONMENT, capture_output=True, check=True).stdout)
+    assert rate == pytest.approx(25e6, rel=0.15), "200 Mbit/s are 25 MB/s"
+    file = tmp_path / "result.json"
+    words = ["-m", "busbw", "run", "all_reduce", "--engine", "mpi", "--hosts", "h1:1,h2:1", *SMALL, "--json", str(file)]
+    done = subprocess.run(on(name, "h1", sys.executable, *words), env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(file.read_text())
+    assert [device["host"] for device in result["world"]["devices"]] == ["h1", "h2"]
+    assert result["rows"][0]["out_of_place"]["wrong"] == 0
+    assert "Accepted publickey" in Path(lab["folder"], "sshd_log.h2").read_text(), "the second rank was started by ssh"
+    assert sorted(Path("/sys/class/net").iterdir()) == links, "nothing is added to this machine's own network"
+    assert busbw("down", "--name", name).returncode == 0
+    assert left(lab) == []
+    gone = busbw("exec", "--name", name, "h1", "--", "true")
+    assert gone.returncode == 2
+    assert f"no lab '{name}'" in gone.stderr
+
+
+def test_two_labs_do_not_disturb_each_other(name):
+    other = f"{name}b"
+    first = made(name, "--hosts", "3", "--no-sshd")
+    try:
+        second = made(other)
+        lines = busbw("exec", "--name", name, "--all", "--", "sh", "-c", "hostname; exit $(hostname | tr -d h)")
+        assert lines.returncode == 3, "the largest exit code"
+        assert sorted(lines.stdout.splitlines()) == ["h1: h1", "h2: h2", "h3: h3"]
+        assert busbw("down", "--name", name).returncode == 0
+        assert left(first) == [], "processes of the other lab keep nothing of it"
+        status = busbw("status", "--name", other)
+        assert status.returncode == 0, status.stdout
+        seen = subprocess.run(
+            on(other, "h2", "ssh", "h1", "hostname"), env=ENVIRONMENT, capture_output=True, text=True, timeout=30, check=False
+        )
+        assert seen.stdout == "h1\n", seen.stderr
+    finally:
+        busbw("down", "--name", other)
+    assert left(second) == []
+
+
+def test_killed_processes_are_seen_and_nothing_is_left_of_the_others(name):
+    lab = made(name)
+    pid = int(Path(lab["folder"], "sshd_pid.h2").read_text())
+    subprocess.run(on(name, "h1", "sh", "-c", "setsid sleep 600 >/dev/null 2>&1 &"), env=ENVIRONMENT, check=True, timeout=30)
+    os.kill(pid, signal.SIGKILL)
+    status = busbw("status", "--name", name)
+    assert status.returncode == 1
+    h1, h2 = status.stdout.splitlines()[2:]
+    assert re.search(r" 2 +ok$", h1), "sshd and the sleeper"
+    assert h2.endswith("sshd has ended")
+    # A pid that was given to another process: it must not be taken for that of sshd.
+    with subprocess.Popen(["sleep", "600"]) as stranger:
+        Path(lab["folder"], "sshd_pid.h1").write_text(f"{stranger.pid}\n")
+        assert busbw("status", "--name", name).returncode == 1
+        assert busbw("down", "--name", name).returncode == 0
+        assert stranger.poll() is None, "it is no process of the lab"
+        stranger.kill()
+    assert left(lab) == []
+
+
+KILLED, INTERRUPTED = (signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)
+
+
+@pytest.mark.parametrize(
+    ("file", "number", "code"), [("state.json", *KILLED), ("state.json", *INTERRUPTED), ("hosts", *INTERRUPTED), ("sshd_pid.h1", *KILLED)]
+)
+def test_an_up_that_is_stopped_leaves_nothing_after_the_next_command(name, file, number, code):
+    """At several moments: when the state is there, the networks, and the first sshd."""
+    argv = [sys.executable, "-m", "busbw", "lab", "up", "--name", name]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(argv, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    deadline = time.monotonic() + 20
+    while not (LABS / name / file).exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.001)
+    lab = state(name)
+    process.send_signal(number)
+    said = process.communicate(timeout=30)[1].decode()
+    assert process.returncode == code, said
+    if number == signal.SIGKILL:
+        assert busbw("down", "--name", name).returncode in (0, 2), "2: a lab of another test has removed it"
+    assert left(lab) == []
+
+
+def test_what_a_killed_owner_left_is_removed_by_the_next_lab(name):
+    script = (
+        "import sys, time; from busbw import lab; from busbw.core.labs import LabSpec\n"
+        "with lab.made(LabSpec(name=sys.argv[1], names=['a', 'b'], sshd=False)): print('up', flush=True); time.sleep(600)"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", script, name], env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
+    with owner:
+        assert owner.stdout
+        if owner.stdout.readline() != "up\n":
+            pytest.skip("no lab")
+        old = state(name)
+        alive = busbw("up", "--name", name)
+        assert alive.returncode == 2, "its owner lives"
+        owner.kill()
+    new = made(name, "--no-sshd")
+    assert left(old) == [str(LABS / name)], "the folder is the new lab's"
+    assert busbw("down", "--name", name).returncode == 0
+    assert left(new) == []
+
+
+def test_packets_are_delayed_and_lost_or_the_missing_module_is_named(name):
+    done = busbw("up", "--name", name, "--no-sshd", "--delay", "20ms", "--loss", "10%")
+    if done.returncode == 3:
+        assert "error: this kernel has no sch_netem, which --delay and --loss need" in done.stderr, done.stderr
+        assert not (LABS / name).exists()
+        pytest.skip("this kernel has no sch_netem")
+    lab = state(name)
+    with subprocess.Popen(on(name, "h2", sys.executable, "-c", ECHO), env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout and server.stdout.readline()
+        out = subprocess.run(
+            on(name, "h1", sys.executable, "-c", PINGS), env=ENVIRONMENT, capture_output=True, check=True, timeout=30
+        ).stdout
+        server.kill()
+    first, got = out.split()
+    assert 0.04 <= float(first) < 0.2, "20 ms each way"
+    assert 700 < int(got) < 900, "81 % survive both ways"
+    assert busbw("down", "--name", name).returncode == 0
+    assert left(lab) == []

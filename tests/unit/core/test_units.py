@@ -1,0 +1,58 @@
+"""Durations and bit rates of arguments: what is written is what is read, and other text is an error that names the option."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from busbw.core.errors import UsageError
+from busbw.core.units import BIT_RATES, DURATIONS, duration, parse_bit_rate, parse_delay
+
+NUMBERS = st.floats(0.001, 1e6).map(lambda number: round(number, 3)).filter(lambda number: number > 0)
+
+
+@given(NUMBERS, st.sampled_from(sorted(BIT_RATES)), st.sampled_from(["", "/s"]), st.sampled_from([str.lower, str.upper, str.title]))
+def test_a_rate_is_read_as_written(number, unit, end, case):
+    assert parse_bit_rate(f"{number:.3f}{case(unit)}{end}", "--rate") == pytest.approx(number * BIT_RATES[unit] / 8)
+
+
+@given(NUMBERS, st.sampled_from(sorted(DURATIONS)), st.sampled_from(["", " "]))
+def test_a_delay_is_read_as_written(number, unit, space):
+    assert parse_delay(f"{number:.3f}{space}{unit}", "--delay") == pytest.approx(number * DURATIONS[unit])
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_a_value_or_an_error_that_shows_it(text):
+    for parse in (parse_bit_rate, parse_delay):
+        try:
+            value = parse(text, "--option")
+        except UsageError as error:
+            assert f"--option {text}:" in error.message
+            assert "like --option" in error.hint
+        else:
+            assert 0 <= value < math.inf
+
+
+@pytest.mark.parametrize(
+    "text", ["", "25", "gbit", "-1gbit", "0gbit", "1e3gbit", "25gbps", "25Gbit/m", "nan", "infgbit", "9" * 400 + "gbit"]
+)
+def test_what_is_no_rate_is_refused(text):
+    with pytest.raises(UsageError):
+        parse_bit_rate(text, "--rate")
+
+
+@pytest.mark.parametrize("text", ["", "50", "us", "-1us", "1min", "1 h", "nan", "50US"])
+def test_what_is_no_delay_is_refused(text):
+    with pytest.raises(UsageError):
+        parse_delay(text, "--delay")
+
+
+def test_zero_needs_no_unit():
+    assert parse_delay("0", "--delay") == 0
+
+
+@given(NUMBERS)
+def test_a_number_alone_has_the_unit_that_the_caller_gives(number):
+    assert duration(str(number), bare=1.0) == number
+    assert math.isnan(duration(str(number)))
