@@ -229,7 +229,8 @@ class Table:
         from busbw.accel.embedding.kernels import steps
 
         self._read.poll()
-        tier.list_victims(self._parts, self._lookups, ids, self._read.numbers[TAKEN])
+        scores = None if self._parts.settings.eviction == "none" else store.score
+        tier.list_victims(scores, self._parts.counters[TAKEN], self._lookups, ids, self._read.numbers[TAKEN])
         steps.promote(self._parts, batch, tier, self._lookups)
 
     def _found(self, ids: torch.Tensor) -> Any:

@@ -5,17 +5,11 @@ used lately: a kernel reads and writes pinned memory through its address on the 
 are used where they are, so that a small GPU part costs time only.
 """
 
-from typing import TYPE_CHECKING
-
 import torch
 
-from busbw.accel.embedding.counters import TAKEN
 from busbw.accel.embedding.settings import MOST_ROWS, TableSettings
 from busbw.accel.offloading import host_memory
 from busbw.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from busbw.accel.embedding.parts import Parts
 
 SHARE = 16  # a list has at least this fraction of the places: it needs a pass over all scores
 
@@ -32,22 +26,23 @@ class Tier:
         self.begin = torch.zeros((), dtype=torch.int64, device=device)  # what had been taken when it was made
         self._taken = 0  # the same as the host knew it: at most as much
 
-    def list_victims(self, parts: "Parts", lookup: int, ids: int, taken: int) -> None:
+    def list_victims(self, scores: torch.Tensor | None, counter: torch.Tensor, lookup: int, ids: int, taken: int) -> None:
         """Make a new list, if half of the last one may have been taken. Does not wait for the device.
 
         Args:
-            parts: of the table.
+            scores: of all rows, for eviction; None: rows that were not used lately make room.
+            counter: TAKEN, on the device.
             lookup: its number.
             ids: its length.
-            taken: the counter TAKEN as far as the host knows it.
+            taken: the counter as far as the host knows it.
         """
         if len(self.victims) and 2 * (taken - self._taken) < len(self.victims):
             return
         count = min(self.places, max(self.places // SHARE, 2 * ids))
-        score = self.used if parts.settings.eviction == "none" else parts.store.score[self.owner.long()]
+        score = self.used if scores is None else scores[self.owner.long()]
         is_long = 4 * count > self.places  # then it matters which are taken first
         self.victims = torch.topk(score, count, largest=False, sorted=is_long).indices
-        self.begin.copy_(parts.counters[TAKEN])
+        self.begin.copy_(counter)
         self.listed, self._taken = lookup, taken
 
 
