@@ -102,7 +102,8 @@ class Search:
         self._batches.progress = self._progress
         self.enter_phase("tuning", short_size(self._bytes), self._progress)
         self._once(None)
-        costs = self.control.bcast(self.tuner.costs())
+        mine, *others = self.control.allgather(self.tuner.costs())
+        costs = {choice: cost for choice, cost in mine.items() if all(choice in other for other in others)}  # else ranks choose differently
         if not costs:
             what = f"NCCL did not ask its tuner for {self._name} of {short_size(self._bytes)}"
             raise NoMeasurement(what, "busbw tune needs NCCL 2.28 or newer; busbw tune ... --variables works with older ones")
