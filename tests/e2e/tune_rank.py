@@ -8,7 +8,7 @@ from busbw.engines.sim import SimEngine
 from busbw.launch.join import join
 from busbw.measure.events import Event, Tried, Trying
 from busbw.measure.job import TuneJob
-from busbw.measure.tune_job import Search
+from busbw.measure.tune_job import DUEL_TURNS, Search
 
 SIZES = (1 << 10, 1 << 20)
 
@@ -30,5 +30,5 @@ assert bool(events) == (control.process == 0)
 assert all(event.choice is None for event in events if isinstance(event, Trying)) is (control.process != 0)
 assert not any(event.choice and event.choice.algorithm != "Ring" for event in events if isinstance(event, Trying))
 for trial in trials:
-    sys.stdout.write(f"{trial.size_bytes} {trial.choice} {len(trial.default_s) == len(trial.choice_s) > 100}\n")
+    sys.stdout.write(f"{trial.size_bytes} {trial.choice} {16 < len(trial.default_s) == len(trial.choice_s) <= DUEL_TURNS[1]}\n")
 control.close()

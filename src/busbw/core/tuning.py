@@ -44,8 +44,8 @@ class Trial(msgspec.Struct, kw_only=True):
     """The search at one size.
 
     `choice` had the shortest time of `candidates`, None if that was NCCL's own choice. `own` is NCCL's choice by its model, with its number
-    of channels, and `own_s` its median time in the last round of the search. The samples, each the longest duration over ranks, were taken
-    in turn after the search had ended.
+    of channels, and `own_s` its median time in the last round of the search. The samples were taken in turn after the search had ended;
+    each is of one turn: the median over its operations of the longest duration over ranks.
     """
 
     size_bytes: int
