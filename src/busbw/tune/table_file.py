@@ -44,6 +44,11 @@ def variables(table: Table, name: str) -> dict[str, str]:
     return {key: value for key, _, value in pairs}
 
 
+def is_checked(table: Table, collective: str) -> bool:
+    """Whether the rules of a collective were checked with new ranks."""
+    return f"{collective} {CHECKED}" in table.said("state")
+
+
 def differences(table: TunedSystem, here: TunedSystem) -> tuple[list[str], list[str]]:
     """What makes a table useless on a system, and what is harmless: another patch release of NCCL, another network by name."""
     wrong = [

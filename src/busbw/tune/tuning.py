@@ -48,7 +48,7 @@ class TableTuner:
     _failed: dict[str, str] = field(default_factory=dict, init=False)
 
     def tune(self) -> Tuning:
-        """The outcome; the file has been written after each size and at the end. Raises what ended a job of NCCL's own choice."""
+        """The outcome; the file is written after each size and at the end. Raises what ended a job of NCCL's own choice."""
         fixed = table_file.variables(self.before, str(self.file)) if self.before else {}
         plain = self._search(fixed, first=True)
         best, variables = plain, fixed
@@ -147,6 +147,9 @@ class TableTuner:
         return table_file.made(self._system, self.jobs.job.sweep, sizes, variables, self.before, checked=checked)
 
     def _write(self, sizes: list[Tuned], variables: Mapping[str, str], *, checked: bool) -> None:
+        """Write the file; rules of this collective that were checked stay until new ones have been."""
+        if not checked and self.before and table_file.is_checked(self.before, self.jobs.job.sweep.collective):
+            return
         table_file.write(self._made(sizes, variables, checked=checked), self.file)
         self.written = True
 

@@ -125,9 +125,15 @@ def test_wrong_data_rules_out_what_was_found(variables: bool, tune: Callable[...
     assert rules(tuning) == []
 
 
-def test_wrong_data_with_nccls_choice_ends_the_tuning(tune: Callable[..., tuple[Tuning, Prepared, list[str]]]) -> None:
+@pytest.mark.parametrize("checked", [False, True])
+def test_a_tuning_that_ends_early_keeps_checked_rules(
+    checked: bool, tune: Callable[..., tuple[Tuning, Prepared, list[str]]], tmp_path: Path
+) -> None:
+    here = TunedSystem(device="GPU", ranks=4, hosts=1, nccl=22809)
+    before = table_file.made(here, SPEC, [], {}, None, checked=checked)
     with pytest.raises(NoMeasurement, match="wrong data with NCCL's own choice"):
-        tune(spec=msgspec.structs.replace(SPEC, check=1), untuned="corrupt_rank=1")
+        tune(spec=msgspec.structs.replace(SPEC, check=1), untuned="corrupt_rank=1", before=before)
+    assert (tmp_path / "table").exists() is not checked
 
 
 def test_a_setting_that_fails_is_not_used(tune: Callable[..., tuple[Tuning, Prepared, list[str]]]) -> None:
