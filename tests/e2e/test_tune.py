@@ -66,8 +66,8 @@ def test_a_candidate_of_which_a_rank_dies_is_named_and_dropped(run: Busbw) -> No
 
 
 def test_settings_that_help_all_sizes_belong_to_the_table(run: Busbw, tmp_path: Path) -> None:
-    few = (*SIM, "-b", "64K", "-e", "256K", "--seconds", "0.3", "--sim", "channels=4")
-    done = run("busbw", "tune", "all_reduce", *few)
+    few = (*SIM, "-b", "64K", "-e", "256K", "--sim", "channels=4")
+    done = run("busbw", "tune", "all_reduce", *few, "--seconds", "0.3")
     assert done.code == 0, done.err
     assert "export NCCL_MIN_NCHANNELS=16" in done.out
     assert parse((tmp_path / "busbw-tuner.table").read_text(), "table").said("variable") == ["NCCL_MIN_NCHANNELS=16"]

@@ -10,7 +10,7 @@ import click
 
 from busbw.cli.compare import FORMATS
 from busbw.cli.output import Output
-from busbw.cli.parameters import File, Seconds, argv, not_empty
+from busbw.cli.parameters import File, Seconds, argv, given, not_empty
 from busbw.cli.run import sweep_option
 from busbw.cli.shared_options import net_option, options, start_options, take_where
 from busbw.cli.streams import answer, talk
@@ -40,6 +40,8 @@ from busbw.tune.tuning import TableTuner
 from busbw.views import tuning
 
 DEFAULTS = {"min_bytes": 1 << 10, "max_bytes": 64 << 20, "step_bytes": None, "step_factor": 4, "datatype": None, "op": None}
+
+OF_SEARCH = ("file", "force", "seconds", "settings")
 
 
 def _row(field: str, default: int | None) -> Option:
@@ -89,7 +91,10 @@ def command(
     """
     _refuse_set(("NCCL_ALGO", "NCCL_PROTO", *CHANNEL_VARIABLES) if variables else (TUNER.plugin, TUNER.table))
     where = Where(**take_where(fields))
+    _refuse_ignored(checked, variables)
     sweep = {field: fields.pop(field) for field in DEFAULTS}
+    if given("step_bytes") and not given("step_factor"):
+        sweep["step_factor"] = 1
     jobs = Jobs(_job(_spec(name, checked, sweep), seconds, fields), where, Output(Record(), save_unasked=False))
     if checked:
         return _check(checked, jobs, rounds, format_name)
@@ -122,6 +127,18 @@ def _refuse_set(names: Sequence[str]) -> None:
     if found:
         what = " ".join(f"{name}={os.environ[name]}" for name in found)
         raise UsageError(f"{what} is set, so NCCL's own choice could not be measured", f"unset {' '.join(found)}")
+
+
+def _refuse_ignored(checked: Path | None, variables: bool) -> None:
+    """UsageError for a given option that would be ignored."""
+    if checked:
+        ignored, why = (*OF_SEARCH, *DEFAULTS, "variables"), "--check measures what the table was made from"
+    else:
+        ignored, why = OF_SEARCH if variables else (), "--variables writes no table"
+    every = click.get_current_context().command.params
+    options = [max(one.opts, key=len) for one in every if one.name in ignored and given(one.name)]
+    if options:
+        raise UsageError(f"{', '.join(options)}: {why}", "leave it out")
 
 
 def _spec(name: str, checked: Path | None, sweep: dict[str, Any]) -> SweepSpec:

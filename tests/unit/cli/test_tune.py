@@ -27,6 +27,13 @@ SIM = ("--engine", "sim", "-n", "4")
         (("--check", "alltoall", *SIM), 2, "alltoall: 'about measured alltoall float sum 8 64 x2': alltoall: NCCL has no choice"),
         (("--check", "endless", *SIM), 2, "endless: 'about measured all_reduce float sum 8 9999999 +1': more than 64 sizes"),
         (("all_reduce", "--output", "/no/such/folder/table", *SIM), 2, "--output /no/such/folder/table: No such file"),
+        (
+            ("--check", "unsafe", *SIM, "-b", "8", "--output", "new", "--variables"),
+            2,
+            "--output, --variables, --minbytes: --check measures",
+        ),
+        (("all_reduce", *SIM, "--variables", "--no-settings"), 2, "--settings: --variables writes no table"),
+        (("all_reduce", *SIM, "-b", "1K", "-e", "1M", "-i", "1K"), 2, "more than 64 sizes"),
         (("all_reduce", "--sim", "ll=2"), 2, "--sim ll=2: --engine is auto"),
     ],
 )
