@@ -1,5 +1,7 @@
 """A tuning: which algorithm, protocol and number of channels NCCL should use for each size, and what that gains. Seconds and bytes."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from busbw.core.pattern import ALGORITHMS, PROTOCOLS
@@ -38,6 +40,11 @@ def pairs(collective: str) -> list[Choice]:
     for algorithm in ALGORITHMS_OF.get(collective, ("Ring",)):
         found += [Choice(algorithm, protocol) for protocol in PROTOCOLS if algorithm in EVERY_PROTOCOL or protocol == PROTOCOLS[-1]]
     return found
+
+
+def text_of(variables: Mapping[str, str]) -> str:
+    """`NCCL_MIN_NCHANNELS=8 NCCL_SOCKET_NTHREADS=4`."""
+    return " ".join(f"{name}={value}" for name, value in variables.items())
 
 
 class Trial(msgspec.Struct, kw_only=True):

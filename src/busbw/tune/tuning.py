@@ -13,7 +13,7 @@ from busbw.core.errors import BusbwError
 from busbw.core.exits import Exit
 from busbw.core.sizes import counted
 from busbw.core.tuner_table import Table
-from busbw.core.tuning import Trial, Tuned, TunedSystem, Tuning
+from busbw.core.tuning import Trial, Tuned, TunedSystem, Tuning, text_of
 from busbw.stats.judging import Limits
 from busbw.stats.tuning import adjusted, gain, is_faster, together
 from busbw.tune import settings, table_file
@@ -157,11 +157,6 @@ class TableTuner:
     def _system(self) -> TunedSystem:
         assert self.jobs.system is not None  # known since the first search
         return self.jobs.system
-
-
-def text_of(variables: Mapping[str, str]) -> str:
-    """`NCCL_MIN_NCHANNELS=8 NCCL_SOCKET_NTHREADS=4`."""
-    return " ".join(f"{name}={value}" for name, value in variables.items())
 
 
 def _share(found: list[Tuned], plain: list[Tuned]) -> float:
