@@ -59,7 +59,7 @@ class TableTuner:
                 if found and _share(found, plain) < WORTH * _share(best, plain):
                     best, variables = found, setting
         if variables and not fixed:
-            tuning = self._unless_failed(variables, partial(self._with_variables, best, variables))
+            tuning = self._with_variables(best, variables)
             if tuning:
                 return tuning
         return self._without(plain, fixed)
@@ -125,7 +125,9 @@ class TableTuner:
 
     def _with_variables(self, sizes: list[Tuned], variables: dict[str, str]) -> Tuning | None:
         """The outcome with variables; None if a size is slower by over 2 % or has wrong data, or none is faster."""
-        checked = self._check(sizes, variables)
+        checked = self._unless_failed(variables, partial(self._check, sizes, variables))
+        if checked is None:
+            return None
         if any(seen.slower or seen.wrong for seen in by_size(checked).values()) or not checked.comparison.of(Verdict.FASTER):
             self.say(f"{text_of(variables)}: not used, as a size is slower by over 2 % or has wrong data, or none is faster")
             return None

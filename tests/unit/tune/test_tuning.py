@@ -40,7 +40,8 @@ def trial(size: int, share: float) -> Trial:
 @dataclass(slots=True)
 class Prepared(Jobs):
     """The search finds `share` of the time, `share_set` with variables. Sweeps run with the parameters `tuned` if there is a table, with
-    `varied` if there are variables, else with `untuned`. With `fails` the search fails if there are variables.
+    `varied` if there are variables, else with `untuned`. With variables the search
+    or the check can fail.
     """
 
     share: float = 0.8
@@ -49,6 +50,7 @@ class Prepared(Jobs):
     tuned: str = ""
     varied: str = ""
     fails: bool = False
+    check_fails: bool = False
     searched: list[dict[str, str]] = field(default_factory=list)
 
     def search(self, variables: Mapping[str, str], tried: Callable[[Trial], None]) -> None:
@@ -61,6 +63,8 @@ class Prepared(Jobs):
 
     def sweep(self, variables: Mapping[str, str], table: str = "") -> Result:
         assert not table or "about state all_reduce found, not yet checked" in table
+        if self.check_fails and variables:
+            raise NoMeasurement("rank 1 ended")
         return run(self.job.sweep, engine="sim", ranks=4, simulation=self.varied if variables else self.tuned if table else self.untuned)
 
 
@@ -134,6 +138,12 @@ def test_a_tuning_that_ends_early_keeps_checked_rules(
     with pytest.raises(NoMeasurement, match="wrong data with NCCL's own choice"):
         tune(spec=msgspec.structs.replace(SPEC, check=1), untuned="corrupt_rank=1", before=before)
     assert (tmp_path / "table").exists() is not checked
+
+
+def test_a_setting_that_fails_in_the_check_is_not_used(tune: Callable[..., tuple[Tuning, Prepared, list[str]]]) -> None:
+    tuning, _, _ = tune(try_settings=True, share_set=0.5, tuned="alpha_us=6", check_fails=True)
+    assert (tuning.variables, tuning.dropped) == ({}, {"NCCL_MIN_NCHANNELS=16": "rank 1 ended"})
+    assert rules(tuning) == ["4 1 all_reduce 1024 4096 Tree LL 2"]
 
 
 def test_a_setting_that_fails_is_not_used(tune: Callable[..., tuple[Tuning, Prepared, list[str]]]) -> None:
