@@ -26,4 +26,4 @@ def test_a_tuning_of_two_gpus(gpus: int, plugin_library: Path, tmp_path: Path) -
     found = json.loads(done.stdout)
     assert [size["size_bytes"] for size in found["sizes"]] == [64 << 10, 256 << 10, 1 << 20]
     assert all(size["candidates"] > 3 and size["own_s"] > 0 for size in found["sizes"]), "NCCL allows Ring and Tree over NVLink and PCIe"
-    assert parse(file.read_text(), str(file)).said("state") == ["checked with new ranks"]
+    assert parse(file.read_text(), str(file)).said("state") == ["all_reduce checked with new ranks"]

@@ -3,26 +3,26 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import click
 
+from busbw.cli.compare import FORMATS
 from busbw.cli.output import Output
-from busbw.cli.parameters import File, Seconds, argv, not_empty
+from busbw.cli.parameters import File, Seconds, argv, given, not_empty
 from busbw.cli.run import sweep_option
 from busbw.cli.shared_options import net_option, options, start_options, take_where
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
 from busbw.core.collectives import collective
 from busbw.core.env import TUNER
-from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.exits import Exit
 from busbw.core.networks import CHANNEL_VARIABLES, THREADS_VARIABLE
 from busbw.core.options import BY_FIELD, Option
 from busbw.core.sizes import counted
-from busbw.core.sweep import Sampling, SweepSpec, check_spec, dtypes, redops, sizes
+from busbw.core.sweep import Sampling, SweepSpec
 from busbw.core.tuning import TUNED, Tuning, pairs
 from busbw.engines.sim_parameters import parse_parameters
 from busbw.host import net_plugin
@@ -35,11 +35,13 @@ from busbw.tune import table_file
 from busbw.tune.by_variables import VariablesTuner
 from busbw.tune.checking import check_file, refuse_other
 from busbw.tune.jobs import Jobs
+from busbw.tune.planned import planned
 from busbw.tune.tuning import TableTuner
-from busbw.views import comparison, tuning
+from busbw.views import tuning
 
 DEFAULTS = {"min_bytes": 1 << 10, "max_bytes": 64 << 20, "step_bytes": None, "step_factor": 4, "datatype": None, "op": None}
-MOST_SIZES = 64
+
+OF_SEARCH = ("file", "force", "seconds", "settings")
 
 
 def _row(field: str, default: int | None) -> Option:
@@ -85,18 +87,19 @@ def command(
     """Find what NCCL should run COLLECTIVE with at each size: algorithm, protocol and channels.
 
     Every candidate is measured in turn with NCCL's choice. What is faster goes into a table for the tuner plugin of busbw-native, after a
-    check with new ranks. Exit code 0 also if NCCL's choice is best; with --check 1 if a size is slower with the table.
+    check with new ranks. Exit code 0 also if NCCL's choice is best; with --check 1 if a size is slower or has wrong data with the table.
     """
     _refuse_set(("NCCL_ALGO", "NCCL_PROTO", *CHANNEL_VARIABLES) if variables else (TUNER.plugin, TUNER.table))
     where = Where(**take_where(fields))
+    _refuse_ignored(checked, variables)
     sweep = {field: fields.pop(field) for field in DEFAULTS}
+    if given("step_bytes") and not given("step_factor"):
+        sweep["step_factor"] = 1
     jobs = Jobs(_job(_spec(name, checked, sweep), seconds, fields), where, Output(Record(), save_unasked=False))
     if checked:
-        return _check(checked, jobs, rounds)
+        return _check(checked, jobs, rounds, format_name)
     spec = jobs.job.sweep
-    count = len(list(islice(sizes(spec, spec.max_bytes), MOST_SIZES + 1)))
-    if count > MOST_SIZES:
-        raise UsageError(f"more than {MOST_SIZES} sizes: a tuning measures at most {MOST_SIZES}", "give a larger --stepfactor")
+    count = planned(spec)
     if variables:
         found = VariablesTuner(jobs, rounds, talk).tune()
         return _print(found, found.variables, format_name)
@@ -107,12 +110,12 @@ def command(
         jobs.judge = lambda here: refuse_other(file, made_for, here, talk)
     most = len(pairs(spec.collective)) + PAIRS * len(CHANNELS)
     times = " for each setting" if settings else ""
-    talk(f"{counted(count, 'size')}, up to {most} candidates each: at most about {count * seconds:.0f} s{times}, then {2 * rounds} runs")
+    talk(f"{counted(count, 'size')}, up to {most} candidates each: about {count * seconds:.0f} s{times}, then {2 * rounds} runs")
     tuner = TableTuner(jobs, file, before, count, rounds, Limits(), settings, talk, lambda size: talk(tuning.size_line(size)))
     try:
         found = tuner.tune()
-    except KeyboardInterrupt:
-        if jobs.system:
+    except (KeyboardInterrupt, BusbwError):
+        if tuner.written:
             talk(f"{file} has what was found so far; it was not checked with new ranks")
         raise
     return _print(found, _exports(found, jobs), format_name)
@@ -126,17 +129,23 @@ def _refuse_set(names: Sequence[str]) -> None:
         raise UsageError(f"{what} is set, so NCCL's own choice could not be measured", f"unset {' '.join(found)}")
 
 
+def _refuse_ignored(checked: Path | None, variables: bool) -> None:
+    """UsageError for a given option that would be ignored."""
+    if checked:
+        ignored, why = (*OF_SEARCH, *DEFAULTS, "variables"), "--check measures what the table was made from"
+    else:
+        ignored, why = OF_SEARCH if variables else (), "--variables writes no table"
+    every = click.get_current_context().command.params
+    options = [max(one.opts, key=len) for one in every if one.name in ignored and given(one.name)]
+    if options:
+        raise UsageError(f"{', '.join(options)}: {why}", "leave it out")
+
+
 def _spec(name: str, checked: Path | None, sweep: dict[str, Any]) -> SweepSpec:
     if bool(name) == bool(checked):
         raise UsageError("a collective or --check FILE is needed, and not both", "busbw tune all_reduce")
-    row = collective(name or TUNED[-1])
-    if row.name not in TUNED:
-        raise UsageError(f"{row.name}: NCCL has no choice of algorithms for it", f"tune {', '.join(TUNED)}")
-    spec = SweepSpec(collective=row.name, sampling=Sampling(precision=0.0), **sweep)
-    check_spec(spec, strict=True)
-    for what, values in (("datatype", dtypes(spec)), ("op", redops(spec))):
-        if len(values) > 1:
-            raise UsageError(f"--{what} {getattr(spec, what)}: a tuning is of one", f"name one, like busbw tune {row.name} -d float -o sum")
+    spec = SweepSpec(collective=collective(name or TUNED[-1]).name, sampling=Sampling(precision=0.0), **sweep)
+    planned(spec)
     return spec
 
 
@@ -169,9 +178,10 @@ def _print(found: Tuning, exports: dict[str, str], format_name: str) -> int:
     return int(Exit.OK)
 
 
-def _check(file: Path, jobs: Jobs, rounds: int) -> int:
+def _check(file: Path, jobs: Jobs, rounds: int, format_name: str) -> int:
     codes = []
-    for compared in check_file(file, jobs, rounds, talk):
-        answer(comparison.text(compared, width()))
-        codes.append(Exit.BAD if compared.beyond() else Exit.OK if compared.has_verdict() else Exit.UNKNOWN)
+    for found in check_file(file, jobs, rounds, talk):
+        compared = found.comparison
+        answer(FORMATS[format_name](compared))
+        codes.append(Exit.BAD if found.wrong or compared.beyond() else Exit.OK if compared.has_verdict() else Exit.UNKNOWN)
     return int(max(codes, default=Exit.OK, key=(Exit.OK, Exit.UNKNOWN, Exit.BAD).index))

@@ -21,6 +21,7 @@ from busbw.core.tuning import TUNED, Choice
 HEADER = "busbw-tuner-table 1"
 COLUMNS = "# ranks hosts collective first last algorithm protocol channels"
 ABOUT, ANY = "about", "*"
+MOST_CHANNELS = 2**31 - 1  # a C int
 KEYS = ("made", "device", "ranks", "hosts", "nccl", "network", "type", "measured", "variable", "state")
 
 
@@ -71,7 +72,7 @@ class Table(msgspec.Struct, kw_only=True):
 def parse(text: str, name: str) -> Table:
     """The table in a file's text; UsageError that names the line."""
     table, numbers, begun = Table(), [], False
-    for number, whole in enumerate(text.splitlines(), 1):
+    for number, whole in enumerate(text.split("\n"), 1):  # the plugin ends lines nowhere else
         line, _, note = (part.strip() for part in whole.partition("#"))
         if not line:
             continue
@@ -114,6 +115,8 @@ def _rule(name: str, number: int, line: str, note: str) -> Rule:
         of_hosts, of_channels = (0 if word == ANY else _number(word) for word in (hosts, channels))
     except ValueError:
         raise _wrong(name, number, "needs whole numbers of ranks, hosts, bytes and channels", line) from None
+    if of_channels > MOST_CHANNELS:
+        raise _wrong(name, number, f"has {channels} channels, the plugin reads up to {MOST_CHANNELS}", line)
     if of_first > of_last:
         raise _wrong(name, number, f"ends before it begins, at {last} bytes", line)
     choice = Choice(algorithm, protocol, of_channels)

@@ -1,5 +1,7 @@
 """A tuning: which algorithm, protocol and number of channels NCCL should use for each size, and what that gains. Seconds and bytes."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from busbw.core.pattern import ALGORITHMS, PROTOCOLS
@@ -40,12 +42,17 @@ def pairs(collective: str) -> list[Choice]:
     return found
 
 
+def text_of(variables: Mapping[str, str]) -> str:
+    """`NCCL_MIN_NCHANNELS=8 NCCL_SOCKET_NTHREADS=4`."""
+    return " ".join(f"{name}={value}" for name, value in variables.items())
+
+
 class Trial(msgspec.Struct, kw_only=True):
     """The search at one size.
 
     `choice` had the shortest time of `candidates`, None if that was NCCL's own choice. `own` is NCCL's choice by its model, with its number
-    of channels, and `own_s` its median time in the last round of the search. The samples, each the longest duration over ranks, were taken
-    in turn after the search had ended.
+    of channels, and `own_s` its median time in the last round of the search. The samples were taken in turn after the search had ended;
+    each is of one turn: the median over its operations of the longest duration over ranks.
     """
 
     size_bytes: int

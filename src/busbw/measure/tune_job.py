@@ -30,7 +30,7 @@ HOPELESS = 8.0  # a candidate for which NCCL expects so many times the shortest 
 BLOCK = 4  # operations of a candidate in one turn
 LONG_S = 10e-3  # of longer operations a turn has one
 LEAST_TURNS, MOST_TURNS = 2, 12  # in a round of the search
-DUEL_TURNS = (8, 64)  # 32 to 256 samples of each side
+DUEL_TURNS = (8, 64)  # samples of each side in the last round
 ROUNDS = (0.3, 0.3, 0.4)  # shares of the time: pairs, channels, and the measurement of the gain
 PAIRS = 2  # whose numbers of channels are searched
 NO_ALGORITHMS = "use --engine nccl, torch on GPUs, or sim"
@@ -102,7 +102,8 @@ class Search:
         self._batches.progress = self._progress
         self.enter_phase("tuning", short_size(self._bytes), self._progress)
         self._once(None)
-        costs = self.control.bcast(self.tuner.costs())
+        mine, *others = self.control.allgather(self.tuner.costs())
+        costs = {choice: cost for choice, cost in mine.items() if all(choice in other for other in others)}  # else ranks choose differently
         if not costs:
             what = f"NCCL did not ask its tuner for {self._name} of {short_size(self._bytes)}"
             raise NoMeasurement(what, "busbw tune needs NCCL 2.28 or newer; busbw tune ... --variables works with older ones")
@@ -168,9 +169,12 @@ class Search:
 
 
 def _longest(every: Sequence[Sequence[Turn]] | None) -> dict[Choice | None, list[float]]:
-    """For each choice the longest duration over ranks of every operation, from the turns of all processes."""
+    """For each choice a duration of every turn, from the turns of all processes: the median over operations of the longest over ranks.
+
+    Operations of one turn are more alike than those of different turns. Counted singly, they would make equal choices look different.
+    """
     seen: dict[Choice | None, list[float]] = {}
     for turns in zip(*(every or []), strict=True):
         ranks = [durations for _, local in turns for durations in local]
-        seen.setdefault(turns[0][0], []).extend(max(values) for values in zip(*ranks, strict=True))
+        seen.setdefault(turns[0][0], []).append(median(max(values) for values in zip(*ranks, strict=True)))
     return seen

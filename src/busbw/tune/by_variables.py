@@ -12,12 +12,12 @@ from busbw.core.exits import Exit
 from busbw.core.networks import CHANNEL_VARIABLES
 from busbw.core.result import Result
 from busbw.core.sizes import counted
-from busbw.core.tuning import Tuned, Tuning, pairs
+from busbw.core.tuning import Tuned, Tuning, pairs, text_of
 from busbw.measure.tune_job import NO_ALGORITHMS
 from busbw.stats.tuning import together
 from busbw.tune.jobs import Jobs
 from busbw.tune.recheck import Checked, by_size, in_turn
-from busbw.tune.tuning import text_of
+from busbw.tune.tuning import WRONG
 
 LEAST, MOST, *_ = CHANNEL_VARIABLES
 CHANNELS = ({LEAST: "8"}, {LEAST: "16"}, {MOST: "2"}, {MOST: "4"})
@@ -39,7 +39,7 @@ class VariablesTuner:
 
     def tune(self) -> Tuning:
         """The variables that help most without making a measured size slower by over 2 %; none if there are no such."""
-        own = self.jobs.sweep({})
+        own = self.jobs.own()
         assert self.jobs.system is not None
         if not self.jobs.system.nccl and own.library.engine != SIM:
             raise NoMeasurement(f"the {own.library.engine} engine does not use NCCL, whose variables are tuned", NO_ALGORITHMS)
@@ -56,7 +56,11 @@ class VariablesTuner:
                 self._failed[name] = error.message
                 self.say(f"{name} failed and is dropped: {error.message}")
                 continue
-            before, own = own, self.jobs.sweep({})
+            if seen.wrong():
+                self._failed[name] = WRONG
+                self.say(f"{name} is dropped: {WRONG}")
+                continue
+            before, own = own, self.jobs.own()
             ratios = _ratios(before, seen, own)
             self.say(f"{name}: {together(ratios):.3f} of the time of NCCL's choice, at worst {max(ratios):.3f}")
             if together(ratios) < WORTH and max(ratios) < MAYBE_SLOWER:
@@ -69,11 +73,12 @@ class VariablesTuner:
         return self._outcome(own, {}, {})
 
     def _checked(self, variables: dict[str, str]) -> dict[int, Checked] | None:
-        """Each size of the check; None if one is slower, or none faster."""
+        """Each size of the check; None if one is slower or has wrong data, or none is faster."""
         self.say(f"checking {text_of(variables)} with new ranks: {2 * self.rounds} runs")
-        compared = in_turn(lambda: self.jobs.sweep({}), lambda: self.jobs.sweep(variables), self.rounds)
-        found = by_size(compared)
-        return None if any(size.slower for size in found.values()) or not compared.of(Verdict.FASTER) else found
+        checked = in_turn(self.jobs, lambda: self.jobs.sweep(variables), self.rounds)
+        found = by_size(checked)
+        bad = any(size.slower or size.wrong for size in found.values())
+        return None if bad or not checked.comparison.of(Verdict.FASTER) else found
 
     def _outcome(self, own: Result, variables: dict[str, str], found: dict[int, Checked]) -> Tuning:
         assert self.jobs.system is not None

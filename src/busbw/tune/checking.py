@@ -5,12 +5,11 @@ from pathlib import Path
 
 import msgspec
 
-from busbw.core.comparison import Comparison
 from busbw.core.errors import UsageError
 from busbw.core.tuning import TunedSystem
 from busbw.tune import table_file
 from busbw.tune.jobs import Jobs
-from busbw.tune.recheck import check
+from busbw.tune.recheck import Check, check
 
 
 def refuse_other(file: Path, made_for: TunedSystem, here: TunedSystem, say: Callable[[str], None]) -> None:
@@ -22,7 +21,7 @@ def refuse_other(file: Path, made_for: TunedSystem, here: TunedSystem, say: Call
         say(f"note: {text}")
 
 
-def check_file(file: Path, jobs: Jobs, rounds: int, say: Callable[[str], None]) -> Iterator[Comparison]:
+def check_file(file: Path, jobs: Jobs, rounds: int, say: Callable[[str], None]) -> Iterator[Check]:
     """Each collective of the table, compared with NCCL's choice. UsageError for a table of another system."""
     name = str(file)
     table = table_file.read(file)

@@ -49,6 +49,7 @@ class Listener(Sink):
         elif isinstance(event, Trying):
             self.trying = event
         elif isinstance(event, Tried):
+            self.trying = None  # what fails from here on is no candidate's fault, such as a full disk
             self._tried(event.trial)
 
     def note(self, text: str) -> None:
@@ -109,6 +110,15 @@ class Jobs:
         result = self._run(SweepJob(**{**fields, "table": table}), variables, Listener(self.sink, self._started, lambda _: None))
         if not isinstance(result, Result):
             raise NoMeasurement("the sweep ended without a result", "run it alone: busbw run")
+        return result
+
+    def own(self) -> Result:
+        """One sweep with NCCL's choice. NoMeasurement if its data is wrong, as no table can repair that."""
+        result = self.sweep({})
+        if result.wrong():
+            raise NoMeasurement(
+                "ranks receive wrong data with NCCL's own choice", f"find the fault first: busbw run {result.spec.collective}"
+            )
         return result
 
     def _started(self, result: Result) -> None:

@@ -17,38 +17,56 @@ Side = Callable[[], Result]
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One size in the check: the gain out of place, whether any placement is slower by over 2 %, and whether both are shorter together."""
+    """One size in the check: the gain out of place, whether any placement is slower by over 2 %, whether both are shorter together, and
+    whether ranks received wrong data with what was found.
+    """
 
     gain: Gain
     slower: bool
     shorter: bool
+    wrong: bool
 
 
-def in_turn(first: Side, second: Side, rounds: int) -> Comparison:
-    """Both sides `rounds` times, in the order A B B A A B."""
-    results: dict[Side, list[tuple[str, Result]]] = {first: [], second: []}
+@dataclass(frozen=True, slots=True)
+class Check:
+    """All runs, and the sizes at which ranks received wrong data with what was found."""
+
+    comparison: Comparison
+    wrong: frozenset[int]
+
+
+def in_turn(jobs: Jobs, tuned: Side, rounds: int) -> Check:
+    """NCCL's choice and `tuned`, each `rounds` times, in the order A B B A A B."""
+    results: dict[str, list[tuple[str, Result]]] = {OWN: [], TUNED: []}
     for number in range(rounds):
-        for side, name in ((first, OWN), (second, TUNED))[:: 1 if number % 2 == 0 else -1]:
-            results[side].append((name, side()))
-    return compare(results[first], results[second], Limits(tolerance=RELEVANT))
+        for name, side in ((OWN, jobs.own), (TUNED, tuned))[:: 1 if number % 2 == 0 else -1]:
+            results[name].append((name, side()))
+    wrong = frozenset(size for _, result in results[TUNED] for size in _wrong(result))
+    return Check(compare(results[OWN], results[TUNED], Limits(tolerance=RELEVANT)), wrong)
 
 
-def by_size(comparison: Comparison) -> dict[int, Checked]:
+def _wrong(result: Result) -> set[int]:
+    """The sizes with wrong data; all if ranks have written out of bounds."""
+    cells = ((row.size_bytes, cell) for row in result.rows for cell in (row.out_of_place, row.in_place))
+    return {size for size, cell in cells if result.out_of_bounds or (cell and cell.wrong)}
+
+
+def by_size(checked: Check) -> dict[int, Checked]:
     """Each size that both sides have."""
     cells: dict[int, list[ComparedCell]] = {}
-    for cell in comparison.cells:
+    for cell in checked.comparison.cells:
         if cell.ratio is not None:
             cells.setdefault(cell.key.size_bytes, []).append(cell)
-    return {size: _checked(some) for size, some in cells.items()}
+    return {size: _checked(some, wrong=size in checked.wrong) for size, some in cells.items()}
 
 
-def _checked(cells: Sequence[ComparedCell]) -> Checked:
+def _checked(cells: Sequence[ComparedCell], *, wrong: bool) -> Checked:
     ratios = [cell.ratio or 1.0 for cell in cells]
     first = cells[0]  # out of place
     gain = Gain(default_s=first.a_s or 0.0, choice_s=first.b_s or 0.0, ratio=ratios[0], low=first.low, high=first.high, p=first.p or 1.0)
-    return Checked(gain, slower_than_allowed(ratios), together(ratios) < 1)
+    return Checked(gain, slower_than_allowed(ratios), together(ratios) < 1, wrong)
 
 
-def check(jobs: Jobs, table: str, variables: Mapping[str, str], rounds: int) -> Comparison:
+def check(jobs: Jobs, table: str, variables: Mapping[str, str], rounds: int) -> Check:
     """NCCL's choice against the table and the variables."""
-    return in_turn(lambda: jobs.sweep({}), lambda: jobs.sweep(variables, table), rounds)
+    return in_turn(jobs, lambda: jobs.sweep(variables, table), rounds)

@@ -10,6 +10,7 @@ from busbw.core.tuning import Tuned, TunedSystem
 from busbw.core.version import __version__
 from busbw.measure.events import now
 from busbw.measure.record import save
+from busbw.tune.planned import planned
 from busbw.tune.settings import NAMES
 
 FOUND, CHECKED = "found, not yet checked with new ranks", "checked with new ranks"
@@ -41,6 +42,11 @@ def variables(table: Table, name: str) -> dict[str, str]:
     if wrong:
         raise UsageError(f"{name}: {wrong[0]} is not {', '.join(NAMES[:-1])} or {NAMES[-1]} with a number", "tune again")
     return {key: value for key, _, value in pairs}
+
+
+def is_checked(table: Table, collective: str) -> bool:
+    """Whether the rules of a collective were checked with new ranks."""
+    return f"{collective} {CHECKED}" in table.said("state")
 
 
 def differences(table: TunedSystem, here: TunedSystem) -> tuple[list[str], list[str]]:
@@ -83,7 +89,12 @@ def sweeps(table: Table, name: str, like: SweepSpec) -> list[SweepSpec]:
         steps = {"step_factor": step} if words[5][0] == "x" else {"step_factor": 1, "step_bytes": step}
         fields = {name: getattr(like, name) for name in SweepSpec.__struct_fields__}
         fields |= {"collective": words[0], "datatype": words[1], "op": words[2], "min_bytes": first, "max_bytes": last, **steps}
-        found.append(SweepSpec(**fields))
+        spec = SweepSpec(**fields)
+        try:
+            planned(spec)
+        except UsageError as error:
+            raise UsageError(f"{name}: 'about measured {text}': {error.message}", "tune again") from error
+        found.append(spec)
     if not found:
         raise UsageError(f"{name}: it does not say what was measured", "tune again")
     return found
@@ -94,7 +105,9 @@ def made(
 ) -> Table:
     """The table of these sizes, and of the other collectives `before`."""
     others = [rule for rule in before.rules if rule.collective != spec.collective] if before else []
-    swept = [text for text in before.said("measured") if text.split()[0] != spec.collective] if before else []
+    swept, states = (
+        [text for text in before.said(key) if text.split()[0] != spec.collective] if before else [] for key in ("measured", "state")
+    )
     notes = {size.size_bytes: _note(size) for size in sizes if size.kept}
     rules = [
         Rule(
@@ -109,7 +122,7 @@ def made(
         ("network", here.network or "-"),
         *(("variable", f"{name}={value}") for name, value in settings.items()),
         *(("measured", text) for text in (*swept, measured(spec))),
-        ("state", CHECKED if checked else FOUND),
+        *(("state", text) for text in (*states, f"{spec.collective} {CHECKED if checked else FOUND}")),
     ]  # fmt: skip
     return Table(rules=[*others, *rules], about=about)
 

@@ -1,31 +1,38 @@
 """One tuning from start to end: search, try settings, write the table, check it with new ranks, and drop what does not hold."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
-from busbw.core.comparison import Comparison, Verdict
+from busbw.core.comparison import Verdict
+from busbw.core.errors import BusbwError
+from busbw.core.exits import Exit
 from busbw.core.sizes import counted
 from busbw.core.tuner_table import Table
-from busbw.core.tuning import Trial, Tuned, TunedSystem, Tuning
+from busbw.core.tuning import Trial, Tuned, TunedSystem, Tuning, text_of
 from busbw.stats.judging import Limits
 from busbw.stats.tuning import adjusted, gain, is_faster, together
 from busbw.tune import settings, table_file
 from busbw.tune.jobs import Jobs
-from busbw.tune.recheck import by_size, check
+from busbw.tune.recheck import Check, by_size, check
 
 WORTH = 0.97  # a setting must shorten the times by 3 % on average, as it takes threads or multiprocessors from the user's program
 AS_FAST = "NCCL's choice is as fast"
-SLOWER, NO_GAIN = "slower with new ranks", "no gain with new ranks"
+SLOWER, NO_GAIN, WRONG = "slower with new ranks", "no gain with new ranks", "wrong data with new ranks"
+
+Step = TypeVar("Step")
 
 
 @dataclass(slots=True)
 class TableTuner:
     """Tunes one collective. `trial` is called after each size, `planned` is how many there are; `say` gets messages.
 
-    `before` is the table in the file, whose other collectives stay. With its variables the search is made once.
+    `before` is the table in the file, whose other collectives stay. With its variables the search is made once. `written` says whether
+    the file has anything of this tuning.
     """
 
     jobs: Jobs
@@ -37,23 +44,36 @@ class TableTuner:
     try_settings: bool
     say: Callable[[str], None]
     trial: Callable[[Tuned], None]
+    written: bool = field(default=False, init=False)
+    _failed: dict[str, str] = field(default_factory=dict, init=False)
 
     def tune(self) -> Tuning:
-        """The outcome; the file has been written after each size and at the end. Raises what ended a job of NCCL's own choice."""
+        """The outcome; the file is written after each size and at the end. Raises what ended a job of NCCL's own choice."""
         fixed = table_file.variables(self.before, str(self.file)) if self.before else {}
         plain = self._search(fixed, first=True)
         best, variables = plain, fixed
         if self.try_settings and not fixed:
             for setting in settings.candidates(self._system.network):
                 self.say(f"again with {text_of(setting)}")
-                found = self._search(setting, first=False)
-                if _share(found, plain) < WORTH * _share(best, plain):
+                found = self._unless_failed(setting, partial(self._search, setting, first=False))
+                if found and _share(found, plain) < WORTH * _share(best, plain):
                     best, variables = found, setting
         if variables and not fixed:
             tuning = self._with_variables(best, variables)
             if tuning:
                 return tuning
         return self._without(plain, fixed)
+
+    def _unless_failed(self, setting: Mapping[str, str], step: Callable[[], Step | None]) -> Step | None:
+        """What a step with a setting returns; None if a job failed, which rules out the setting alone."""
+        try:
+            return step()
+        except BusbwError as error:
+            if error.exit is Exit.USAGE:
+                raise
+            self._failed[text_of(setting)] = error.message
+            self.say(f"{text_of(setting)} failed and is not used: {error.message}")
+            return None
 
     def _search(self, variables: Mapping[str, str], *, first: bool) -> list[Tuned]:
         """Search at all sizes. In the `first` search the table is written after each."""
@@ -85,17 +105,17 @@ class TableTuner:
             )  # fmt: skip
         return sizes
 
-    def _check(self, sizes: list[Tuned], variables: Mapping[str, str]) -> Comparison:
+    def _check(self, sizes: list[Tuned], variables: Mapping[str, str]) -> Check:
         """Check with new ranks, and drop the choices that fail."""
         self.say(f"checking {counted(sum(size.kept for size in sizes), 'size')} with new ranks: {2 * self.rounds} runs")
-        compared = check(self.jobs, self._made(sizes, variables, checked=False).text(), variables, self.rounds)
-        found = by_size(compared)
+        checked = check(self.jobs, self._made(sizes, variables, checked=False).text(), variables, self.rounds)
+        found = by_size(checked)
         for size in sizes:
             seen = found.get(size.size_bytes)
             size.check = seen.gain if seen else None
-            if size.kept and (seen is None or seen.slower or not seen.shorter):
-                size.kept, size.reason = False, SLOWER if seen and seen.slower else NO_GAIN
-        return compared
+            if size.kept and (seen is None or seen.wrong or seen.slower or not seen.shorter):
+                size.kept, size.reason = False, WRONG if seen and seen.wrong else SLOWER if seen and seen.slower else NO_GAIN
+        return checked
 
     def _without(self, sizes: list[Tuned], fixed: dict[str, str]) -> Tuning:
         """The outcome without new variables."""
@@ -104,10 +124,12 @@ class TableTuner:
         return self._outcome(sizes, fixed)
 
     def _with_variables(self, sizes: list[Tuned], variables: dict[str, str]) -> Tuning | None:
-        """The outcome with variables; None if they make any size slower by over 2 %, or none faster."""
-        compared = self._check(sizes, variables)
-        if any(seen.slower for seen in by_size(compared).values()) or not compared.of(Verdict.FASTER):
-            self.say(f"{text_of(variables)}: not used, as a size is slower by over 2 %, or none faster")
+        """The outcome with variables; None if a size is slower by over 2 % or has wrong data, or none is faster."""
+        checked = self._unless_failed(variables, partial(self._check, sizes, variables))
+        if checked is None:
+            return None
+        if any(seen.slower or seen.wrong for seen in by_size(checked).values()) or not checked.comparison.of(Verdict.FASTER):
+            self.say(f"{text_of(variables)}: not used, as a size is slower by over 2 % or has wrong data, or none is faster")
             return None
         return self._outcome(sizes, variables)
 
@@ -117,7 +139,7 @@ class TableTuner:
                 size.gain = size.check
                 size.reason = "" if size.reason == AS_FAST else size.reason
         self._write(sizes, variables, checked=True)
-        dropped = {str(choice): reason for choice, reason in self.jobs.dropped.items()}
+        dropped = {str(choice): reason for choice, reason in self.jobs.dropped.items()} | self._failed
         return Tuning(
             collective=self.jobs.job.sweep.collective, system=self._system, sizes=sizes, variables=variables, dropped=dropped,
             file=str(self.file),
@@ -127,17 +149,16 @@ class TableTuner:
         return table_file.made(self._system, self.jobs.job.sweep, sizes, variables, self.before, checked=checked)
 
     def _write(self, sizes: list[Tuned], variables: Mapping[str, str], *, checked: bool) -> None:
+        """Write the file; rules of this collective that were checked stay until new ones have been."""
+        if not checked and self.before and table_file.is_checked(self.before, self.jobs.job.sweep.collective):
+            return
         table_file.write(self._made(sizes, variables, checked=checked), self.file)
+        self.written = True
 
     @property
     def _system(self) -> TunedSystem:
         assert self.jobs.system is not None  # known since the first search
         return self.jobs.system
-
-
-def text_of(variables: Mapping[str, str]) -> str:
-    """`NCCL_MIN_NCHANNELS=8 NCCL_SOCKET_NTHREADS=4`."""
-    return " ".join(f"{name}={value}" for name, value in variables.items())
 
 
 def _share(found: list[Tuned], plain: list[Tuned]) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from busbw.core import wire
 from busbw.core.collectives import BY_NAME
 from busbw.core.sizes import counted, format_size
-from busbw.core.tuning import Gain, Tuned, TunedSystem, Tuning
+from busbw.core.tuning import Gain, Tuned, TunedSystem, Tuning, text_of
 from busbw.stats.judging import RELEVANT
 from busbw.views.columns import Column, aligned, wrapped
 from busbw.views.formats import nccl_version_text, time_text
@@ -65,13 +65,9 @@ def summary(tuning: Tuning) -> str:
     slower = [format_size(size.size_bytes) for size in tuning.sizes if size.check and size.check.ratio > 1 + RELEVANT and tuning.variables]
     unharmed = f"{', '.join(slower)} slower by over 2 %" if slower else "no measured size is slower by over 2 % with new ranks"
     if not tuning.file:
-        return f"{_text(tuning.variables)} for all sizes alike, as NCCL's variables cannot vary by size; {unharmed}"
-    with_variables = f", with {_text(tuning.variables)}" if tuning.variables else ""
+        return f"{text_of(tuning.variables)} for all sizes alike, as NCCL's variables cannot vary by size; {unharmed}"
+    with_variables = f", with {text_of(tuning.variables)}" if tuning.variables else ""
     return f"the table has rules for {len(kept)} of {total}{with_variables}; {unharmed}"
-
-
-def _text(variables: Mapping[str, str]) -> str:
-    return " ".join(f"{name}={value}" for name, value in variables.items())
 
 
 def text(tuning: Tuning, exports: Mapping[str, str], width: int | None = None) -> str:

@@ -24,7 +24,16 @@ SIM = ("--engine", "sim", "-n", "4")
         (("--check", "bare", *SIM), 2, "bare: it does not say for which device"),
         (("--check", "unsafe", *SIM), 2, "unsafe: LD_PRELOAD is not NCCL_MIN_NCHANNELS"),
         (("--check", "unmeasured", *SIM), 2, "unmeasured: 'about measured all_reduce float sum 8 x4' is no sweep"),
+        (("--check", "alltoall", *SIM), 2, "alltoall: 'about measured alltoall float sum 8 64 x2': alltoall: NCCL has no choice"),
+        (("--check", "endless", *SIM), 2, "endless: 'about measured all_reduce float sum 8 9999999 +1': more than 64 sizes"),
         (("all_reduce", "--output", "/no/such/folder/table", *SIM), 2, "--output /no/such/folder/table: No such file"),
+        (
+            ("--check", "unsafe", *SIM, "-b", "8", "--output", "new", "--variables"),
+            2,
+            "--output, --variables, --minbytes: --check measures",
+        ),
+        (("all_reduce", *SIM, "--variables", "--no-settings"), 2, "--settings: --variables writes no table"),
+        (("all_reduce", *SIM, "-b", "1K", "-e", "1M", "-i", "1K"), 2, "more than 64 sizes"),
         (("all_reduce", "--sim", "ll=2"), 2, "--sim ll=2: --engine is auto"),
     ],
 )
@@ -37,6 +46,8 @@ def test_bad_input_is_explained(
     head = "busbw-tuner-table 1\nabout device GPU\nabout ranks 4\nabout hosts 1\nabout nccl 0\nabout network -\n"
     Path("unsafe").write_text(f"{head}about variable LD_PRELOAD=x.so\n")
     Path("unmeasured").write_text(f"{head}about measured all_reduce float sum 8 x4\n")
+    for name, swept in {"alltoall": "alltoall float sum 8 64 x2", "endless": "all_reduce float sum 8 9999999 +1"}.items():
+        Path(name).write_text(f"{head}about measured {swept}\n")
     got = main(["busbw", "tune", *words])
     said_by = capsys.readouterr().err
     assert (got, said in said_by) == (code, True), said_by

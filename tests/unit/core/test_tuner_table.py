@@ -56,6 +56,7 @@ def test_any_other_text_is_a_usage_error(text: str) -> None:
         ("2 * alltoall 8 8 Ring LL *", "has 'alltoall' where broadcast, reduce"),
         ("2 * all_reduce 8 8 ring LL *", "has 'ring' where Tree, Ring"),
         ("2 * all_reduce 8 8 Ring Long *", "has 'Long' where LL, LL128 or Simple belongs"),
+        ("2 * all_reduce 8 8 Ring LL 2147483648", "has 2147483648 channels, the plugin reads up to 2147483647"),
         ("2 * all_reduce 8 4 Ring LL *", "ends before it begins, at 4 bytes"),
         ("about weather fine", "does not say made, device"),
         ("about device", "does not say made, device"),
@@ -72,6 +73,11 @@ def test_versions_and_overlaps_are_refused() -> None:
     with pytest.raises(UsageError, match="lines 2 and 3 are for the same sizes"):
         parse(f"{HEADER}\n{RULE}\n2 2 all_reduce 4 9 Tree LL *\n", "file")
     assert len(parse(f"{HEADER}\n{RULE}\n4 2 all_reduce 4 9 Tree LL *\n2 2 reduce 4 9 Ring LL *\n", "file").rules) == 3
+
+
+def test_only_a_newline_ends_a_line_as_in_the_plugin() -> None:
+    table = parse(f"{HEADER}\r\n{RULE}   # a\x0cb\u2028c\r\n", "file")
+    assert [rule.note for rule in table.rules] == ["a\x0cb\u2028c"]
 
 
 def test_a_choice_holds_up_to_halfway_on_a_logarithmic_scale() -> None:

@@ -4,11 +4,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from busbw.core.errors import NoMeasurement
 from busbw.core.result import Result
 from busbw.core.sweep import Sampling, SweepSpec
+from busbw.core.tuner_table import Table
 from busbw.core.tuning import Choice, Trial, TunedSystem, Tuning
+from busbw.measure.events import Tried, Trying
 from busbw.measure.job import TuneJob
 from busbw.measure.record import Record
 from busbw.session.api import run
@@ -16,7 +20,8 @@ from busbw.session.sink import Sink
 from busbw.session.where import Where
 from busbw.stats.judging import Limits
 from busbw.tune import settings, table_file
-from busbw.tune.jobs import Jobs
+from busbw.tune.by_variables import VariablesTuner
+from busbw.tune.jobs import Jobs, Listener
 from busbw.tune.tuning import TableTuner
 
 SMALL, LARGE = 1024, 4096
@@ -35,24 +40,32 @@ def trial(size: int, share: float) -> Trial:
 @dataclass(slots=True)
 class Prepared(Jobs):
     """The search finds `share` of the time, `share_set` with variables. Sweeps run with the parameters `tuned` if there is a table, with
-    `varied` if there are variables.
+    `varied` if there are variables, else with `untuned`. With variables the search
+    or the check can fail.
     """
 
     share: float = 0.8
     share_set: float = 0.8
+    untuned: str = ""
     tuned: str = ""
     varied: str = ""
+    fails: bool = False
+    check_fails: bool = False
     searched: list[dict[str, str]] = field(default_factory=list)
 
     def search(self, variables: Mapping[str, str], tried: Callable[[Trial], None]) -> None:
         self.system = TunedSystem(device="GPU", ranks=4, hosts=1, nccl=22809)
         self.searched.append(dict(variables))
+        if self.fails and variables:
+            raise NoMeasurement("rank 1 ended")
         for size in (SMALL, LARGE):
             tried(trial(size, self.share_set if variables else self.share))
 
     def sweep(self, variables: Mapping[str, str], table: str = "") -> Result:
-        assert not table or "about state found, not yet checked" in table
-        return run(SPEC, engine="sim", ranks=4, simulation=self.varied if variables else self.tuned if table else "")
+        assert not table or "about state all_reduce found, not yet checked" in table
+        if self.check_fails and variables:
+            raise NoMeasurement("rank 1 ended")
+        return run(self.job.sweep, engine="sim", ranks=4, simulation=self.varied if variables else self.tuned if table else self.untuned)
 
 
 @pytest.fixture
@@ -61,10 +74,12 @@ def tune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple
     for name in ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS"):
         monkeypatch.delenv(name, raising=False)
 
-    def start(*, try_settings: bool = False, **fields: object) -> tuple[Tuning, Prepared, list[str]]:
+    def start(
+        *, try_settings: bool = False, spec: SweepSpec = SPEC, before: Table | None = None, **fields: object
+    ) -> tuple[Tuning, Prepared, list[str]]:
         said: list[str] = []
-        jobs = Prepared(TuneJob(sweep=SPEC), Where(), Sink(Record()), **fields)
-        tuner = TableTuner(jobs, tmp_path / "table", None, 2, 4, Limits(), try_settings, said.append, lambda _: None)
+        jobs = Prepared(TuneJob(sweep=spec), Where(), Sink(Record()), **fields)
+        tuner = TableTuner(jobs, tmp_path / "table", before, 2, 4, Limits(), try_settings, said.append, lambda _: None)
         return tuner.tune(), jobs, said
 
     return start
@@ -90,7 +105,7 @@ def test_a_gain_that_new_ranks_do_not_show_is_dropped(tune: Callable[..., tuple[
 def test_settings_that_make_a_size_slower_are_not_used(tune: Callable[..., tuple[Tuning, Prepared, list[str]]]) -> None:
     tuning, jobs, said = tune(try_settings=True, share_set=0.5, varied=f"alpha_us=5,dip_bytes={LARGE}", tuned="alpha_us=6")
     assert jobs.searched == [{}, *settings.OTHERS]
-    assert "NCCL_MIN_NCHANNELS=16: not used, as a size is slower by over 2 %, or none faster" in said
+    assert "NCCL_MIN_NCHANNELS=16: not used, as a size is slower by over 2 % or has wrong data, or none is faster" in said
     assert tuning.variables == {}
     assert rules(tuning) == ["4 1 all_reduce 1024 4096 Tree LL 2"], "what was found without them is checked and kept"
 
@@ -98,6 +113,61 @@ def test_settings_that_make_a_size_slower_are_not_used(tune: Callable[..., tuple
 def test_settings_must_gain_over_the_table_without_them(tune: Callable[..., tuple[Tuning, Prepared, list[str]]]) -> None:
     tuning, _, said = tune(try_settings=True, share=0.8, share_set=0.8, tuned="alpha_us=6")
     assert (tuning.variables, [text for text in said if "not used" in text]) == ({}, [])
+
+
+@pytest.mark.parametrize("variables", [False, True])
+def test_wrong_data_rules_out_what_was_found(variables: bool, tune: Callable[..., tuple[Tuning, Prepared, list[str]]]) -> None:
+    checking = msgspec.structs.replace(SPEC, check=1)
+    if variables:
+        jobs = Prepared(TuneJob(sweep=checking), Where(), Sink(Record()), varied="alpha_us=6,corrupt_rank=1")
+        jobs.system = TunedSystem(device="GPU", ranks=4, hosts=1, nccl=22809)
+        tuning = VariablesTuner(jobs, 4, lambda _: None).tune()
+        assert (tuning.variables, set(tuning.dropped.values())) == ({}, {"wrong data with new ranks"})
+        return
+    tuning, _, _ = tune(spec=checking, tuned="alpha_us=6,corrupt_rank=1")
+    assert [size.reason for size in tuning.sizes] == ["wrong data with new ranks"] * 2
+    assert rules(tuning) == []
+
+
+@pytest.mark.parametrize("checked", [False, True])
+def test_a_tuning_that_ends_early_keeps_checked_rules(
+    checked: bool, tune: Callable[..., tuple[Tuning, Prepared, list[str]]], tmp_path: Path
+) -> None:
+    here = TunedSystem(device="GPU", ranks=4, hosts=1, nccl=22809)
+    before = table_file.made(here, SPEC, [], {}, None, checked=checked)
+    with pytest.raises(NoMeasurement, match="wrong data with NCCL's own choice"):
+        tune(spec=msgspec.structs.replace(SPEC, check=1), untuned="corrupt_rank=1", before=before)
+    assert (tmp_path / "table").exists() is not checked
+
+
+def test_a_setting_that_fails_in_the_check_is_not_used(tune: Callable[..., tuple[Tuning, Prepared, list[str]]]) -> None:
+    tuning, _, _ = tune(try_settings=True, share_set=0.5, tuned="alpha_us=6", check_fails=True)
+    assert (tuning.variables, tuning.dropped) == ({}, {"NCCL_MIN_NCHANNELS=16": "rank 1 ended"})
+    assert rules(tuning) == ["4 1 all_reduce 1024 4096 Tree LL 2"]
+
+
+def test_a_setting_that_fails_is_not_used(tune: Callable[..., tuple[Tuning, Prepared, list[str]]]) -> None:
+    tuning, jobs, said = tune(try_settings=True, tuned="alpha_us=6", fails=True)
+    assert jobs.searched == [{}, *settings.OTHERS]
+    assert "NCCL_MIN_NCHANNELS=16 failed and is not used: rank 1 ended" in said
+    assert tuning.dropped == {"NCCL_MIN_NCHANNELS=16": "rank 1 ended", "NCCL_MIN_NCHANNELS=32": "rank 1 ended"}
+    assert rules(tuning) == ["4 1 all_reduce 1024 4096 Tree LL 2"]
+
+
+def test_each_collective_of_a_table_has_its_own_state(tune: Callable[..., tuple[Tuning, Prepared, list[str]]]) -> None:
+    here = TunedSystem(device="GPU", ranks=4, hosts=1, nccl=22809)
+    gather = msgspec.structs.replace(SPEC, collective="all_gather")
+    tuning, _, _ = tune(tuned="alpha_us=6", before=table_file.made(here, gather, [], {}, None, checked=False))
+    states = ["all_gather found, not yet checked with new ranks", "all_reduce checked with new ranks"]
+    assert table_file.read(Path(tuning.file)).said("state") == states
+
+
+def test_an_error_after_a_size_has_been_searched_is_no_candidates_fault() -> None:
+    trying = []
+    listener = Listener(Sink(Record()), lambda _: None, lambda _: trying.append(listener.trying))
+    listener.take(Trying(SMALL, FOUND))
+    listener.take(Tried(trial(SMALL, 0.8)))
+    assert trying == [None]
 
 
 def test_settings_of_the_user_are_left_alone() -> None:
