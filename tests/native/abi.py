@@ -8,7 +8,7 @@ from typing import Any
 # C's variadic part is always one string here; on x86-64 and AArch64 Linux it is passed as a sixth argument would be.
 LOGGER = CFUNCTYPE(None, c_int, c_ulong, c_char_p, c_int, c_char_p, c_char_p)
 PROFILER = CFUNCTYPE(c_int, POINTER(c_void_p), c_int, c_void_p, c_int64, c_void_p)
-TUNERS = {2: 0, 5: 22800}  # version: the first NCCL that prefers it, in NCCL's numbering (2.28.3 is 22803)
+TUNERS = {2: 0, 4: 22400, 5: 22800}  # version: the first NCCL that prefers it, in NCCL's numbering (2.28.3 is 22803)
 PROFILERS = {2: 22400, 4: 22700, 5: 22800}
 
 Fields = tuple[tuple[str, Any], ...]

@@ -34,7 +34,7 @@ class NcclTuner:
         self._steer(TUNED.index(collective), size_bytes, algorithm, protocol, choice.channels if choice else 0)
 
     def costs(self) -> dict[Choice, float]:
-        """See Tuner. NCCL's older releases have fewer algorithms, and so shorter tables."""
+        """See Tuner."""
         table = (ctypes.c_float * ENTRIES)()
         count = self._costs(table, ENTRIES)
         return {choice: cost * US for choice, cost in zip(_every(), table[:count], strict=False) if cost >= 0}

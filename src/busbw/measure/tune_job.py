@@ -106,7 +106,7 @@ class Search:
         costs = {choice: cost for choice, cost in mine.items() if all(choice in other for other in others)}  # else ranks choose differently
         if not costs:
             what = f"NCCL did not ask its tuner for {self._name} of {short_size(self._bytes)}"
-            raise NoMeasurement(what, "busbw tune needs NCCL 2.28 or newer; busbw tune ... --variables works with older ones")
+            raise NoMeasurement(what, "busbw tune needs NCCL 2.24 or newer; busbw tune ... --variables works with older ones")
         own = min(costs, key=lambda choice: costs[choice])
         self._search(own, costs)
 

@@ -1,4 +1,5 @@
-//! Tuner plugins v2 (NCCL 2.21 and newer) and v5 (2.28 and newer): they choose algorithm, protocol and channels of collectives.
+//! Tuner plugins v2 (NCCL 2.21 to 2.23), v4 (2.24 to 2.27) and v5 (2.28 and newer): they choose algorithm, protocol and channels of
+//! collectives.
 
 use std::ffi::{c_char, c_float, c_int, c_void};
 
@@ -25,14 +26,31 @@ pub const SIMPLE: usize = 2;
 /// Algorithm Tree: the first row of the cost table, before Ring.
 pub const TREE: usize = 0;
 
+/// `init` of v2 and v4, called for each communicator.
+pub type Init = unsafe extern "C" fn(ranks: usize, nodes: usize, logger: Option<Logger>, context: *mut *mut c_void) -> NcclResult;
+/// `getCollInfo` of v4 and v5. The cost table is one `float[algorithms][protocols]` in us. The smallest cost wins; negative ones must stay.
+pub type GetCollInfo = unsafe extern "C" fn(
+    context: *mut c_void,
+    function: c_int,
+    bytes: usize,
+    pipe_ops: c_int,
+    table: *mut *mut c_float,
+    algorithms: c_int,
+    protocols: c_int,
+    registered: c_int,
+    channels: *mut c_int,
+) -> NcclResult;
+/// `destroy` of v2 and v4, `finalize` of v5: the communicator ends.
+pub type End = unsafe extern "C" fn(context: *mut c_void) -> NcclResult;
+
 /// `ncclTuner_v2_t`, which NCCL finds at the symbol `ncclTunerPlugin_v2`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TunerV2 {
     /// Name in the log.
     pub name: *const c_char,
-    /// Called for each communicator.
-    pub init: unsafe extern "C" fn(ranks: usize, nodes: usize, logger: Option<Logger>, context: *mut *mut c_void) -> NcclResult,
+    /// A communicator begins.
+    pub init: Init,
     /// Set algorithm, protocol and channels of a collective. NCCL chooses what is not set.
     pub get_coll_info: unsafe extern "C" fn(
         context: *mut c_void,
@@ -45,8 +63,22 @@ pub struct TunerV2 {
         protocol: *mut c_int,
         channels: *mut c_int,
     ) -> NcclResult,
+    /// It ends.
+    pub destroy: End,
+}
+
+/// `ncclTuner_v4_t`, which NCCL finds at the symbol `ncclTunerPlugin_v4`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct TunerV4 {
+    /// Name in the log.
+    pub name: *const c_char,
+    /// A communicator begins.
+    pub init: Init,
+    /// Change the costs of a collective and set its channels.
+    pub get_coll_info: GetCollInfo,
     /// The communicator ends.
-    pub destroy: unsafe extern "C" fn(context: *mut c_void) -> NcclResult,
+    pub destroy: End,
 }
 
 /// `ncclTuner_v5_t`, which NCCL finds at the symbol `ncclTunerPlugin_v5`.
@@ -65,26 +97,19 @@ pub struct TunerV5 {
         nvl_domain: *mut c_void,
         constants: *mut c_void,
     ) -> NcclResult,
-    /// The cost table is one `float[algorithms][protocols]` in us. The smallest cost wins; negative ones must stay.
-    pub get_coll_info: unsafe extern "C" fn(
-        context: *mut c_void,
-        function: c_int,
-        bytes: usize,
-        pipe_ops: c_int,
-        table: *mut *mut c_float,
-        algorithms: c_int,
-        protocols: c_int,
-        registered: c_int,
-        channels: *mut c_int,
-    ) -> NcclResult,
+    /// Change the costs of a collective and set its channels.
+    pub get_coll_info: GetCollInfo,
     /// The communicator ends.
-    pub finalize: unsafe extern "C" fn(context: *mut c_void) -> NcclResult,
+    pub finalize: End,
 }
 
 // SAFETY: the table is immutable, `name` points to a static string, and functions may be called from any thread.
 unsafe impl Sync for TunerV2 {}
 // SAFETY: as for v2.
+unsafe impl Sync for TunerV4 {}
+// SAFETY: as for v2.
 unsafe impl Sync for TunerV5 {}
 
 layout!(TunerV2, 32, { name @ 0, init @ 8, get_coll_info @ 16, destroy @ 24 });
+layout!(TunerV4, 32, { name @ 0, init @ 8, get_coll_info @ 16, destroy @ 24 });
 layout!(TunerV5, 32, { name @ 0, init @ 8, get_coll_info @ 16, finalize @ 24 });

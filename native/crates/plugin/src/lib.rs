@@ -23,5 +23,6 @@ mod traffic;
 mod tuner;
 mod tuner_steering;
 mod tuner_table;
+mod tuner_tables;
 mod updates;
 mod version;

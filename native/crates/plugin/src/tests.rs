@@ -11,9 +11,10 @@ use crate::entry::{caught, entry, init_entry, refusal_level};
 use crate::net::NetDevice;
 use crate::net_v8::ncclNetPlugin_v8 as V8;
 use crate::net_v11::ncclNetPlugin_v11 as V11;
-use crate::tuner::{Favour, Tuner, ncclTunerPlugin_v2 as TunerV2, ncclTunerPlugin_v5 as TunerV5, prefer};
+use crate::tuner::{Favour, Tuner, prefer};
 use crate::tuner_steering::{busbw_tuner_costs, busbw_tuner_steer};
 use crate::tuner_table::{Table, Wanted};
+use crate::tuner_tables::{ncclTunerPlugin_v2 as TunerV2, ncclTunerPlugin_v4 as TunerV4, ncclTunerPlugin_v5 as TunerV5};
 
 fn failed(kind: Kind) -> NcclResult {
     entry("test", || Err(Error::new(kind, "on purpose")))
@@ -247,13 +248,13 @@ fn the_cheapest_preferred_entry_wins_and_invalid_ones_stay() {
 fn tuners_write_channels_and_costs_only_with_a_context() {
     let tuner = || Box::into_raw(Box::new(Tuner::new(2, 2, true, Table::default()))).cast::<c_void>();
     for (context, most, least) in [(tuner(), 2, 0.0), (null_mut(), 7, 4.0)] {
-        let (mut channels, mut costs) = (7, [5.0_f32, 6.0, 4.0]);
-        let info = |bytes, channels, costs: *mut f32| {
+        for get_coll_info in [TunerV4.get_coll_info, TunerV5.get_coll_info] {
+            let (mut channels, mut costs) = (7, [5.0_f32, 6.0, 4.0]);
             // SAFETY: `costs` is a table of 1 x 3 and `channels` an int, both locals.
-            unsafe { (TunerV5.get_coll_info)(context, function::ALL_REDUCE, bytes, 1, costs.cast(), 1, 3, 0, channels) }
-        };
-        assert_eq!(info(1 << 20, &raw mut channels, costs.as_mut_ptr()), result::SUCCESS);
-        assert_eq!((channels, costs[2]), (most, least));
+            let got =
+                unsafe { get_coll_info(context, function::ALL_REDUCE, 1 << 20, 1, costs.as_mut_ptr().cast(), 1, 3, 0, &raw mut channels) };
+            assert_eq!((got, channels, costs), (result::SUCCESS, most, [5.0, 6.0, least]));
+        }
         let (mut channels, mut kept) = (7, -1);
         // SAFETY: `kept` and `channels` are ints, both locals.
         let got = unsafe {
@@ -266,10 +267,24 @@ fn tuners_write_channels_and_costs_only_with_a_context() {
 }
 
 #[test]
+fn without_costs_a_table_does_not_hold() {
+    let context = Box::into_raw(Box::new(Tuner::new(2, 2, true, Table::parse(TABLE, 2, 2).unwrap()))).cast::<c_void>();
+    let (mut channels, mut kept) = (7, -1);
+    // SAFETY: `kept` and `channels` are ints, both locals.
+    let got =
+        unsafe { (TunerV2.get_coll_info)(context, function::ALL_REDUCE, 4096, 0, 0, 1, &raw mut kept, &raw mut kept, &raw mut channels) };
+    assert_eq!((got, channels, kept), (result::SUCCESS, 1, -1), "the network's number, not the table's 4");
+    // SAFETY: Box::into_raw made it; this is its last use.
+    assert_eq!(unsafe { (TunerV2.destroy)(context) }, result::SUCCESS);
+}
+
+#[test]
 fn without_this_network_there_is_no_tuner_context_until_tune_steers() {
     for init in [
         // SAFETY: `context` is NULL or a local of this test.
         |context: *mut *mut c_void| unsafe { (TunerV2.init)(2, 2, None, context) },
+        // SAFETY: `context` is NULL or a local of this test.
+        |context| unsafe { (TunerV4.init)(2, 2, None, context) },
         // SAFETY: `context` is NULL or a local of this test.
         |context| unsafe { (TunerV5.init)(context, 0, 2, 2, None, null_mut(), null_mut()) },
     ] {

@@ -6,24 +6,14 @@
 
 use std::ffi::{c_float, c_int, c_void};
 
-use nccl_abi::common::{Logger, NcclResult};
-use nccl_abi::tuner::{SIMPLE, TREE, TunerV2, TunerV5, function};
+use nccl_abi::common::Logger;
+use nccl_abi::tuner::{SIMPLE, TREE, function};
 use transport::Error;
 
-use crate::entry::{entry, given, names_us};
-use crate::net::{NAME, Net};
-use crate::tuner_steering;
+use crate::entry::{given, names_us};
+use crate::net::Net;
 use crate::tuner_table::{Table, Wanted};
-
-/// For NCCL 2.21 to 2.27.
-#[allow(non_upper_case_globals)]
-#[unsafe(no_mangle)]
-pub static ncclTunerPlugin_v2: TunerV2 = TunerV2 { name: NAME.as_ptr(), init: init_v2, get_coll_info: get_coll_info_v2, destroy: finalize };
-
-/// For NCCL 2.28 and newer.
-#[allow(non_upper_case_globals)]
-#[unsafe(no_mangle)]
-pub static ncclTunerPlugin_v5: TunerV5 = TunerV5 { name: NAME.as_ptr(), init: init_v5, get_coll_info: get_coll_info_v5, finalize };
+use crate::{logger, tuner_steering};
 
 /// Bytes that a rank sends at once from which on Simple is faster than LL and LL128.
 const SIMPLE_FROM: usize = 64 << 10;
@@ -63,9 +53,14 @@ impl Tuner {
 
     /// The most channels of a collective, and what it should use. None leaves it to NCCL. Depends only on what is equal on all ranks.
     pub fn choose(&self, function: c_int, bytes: usize) -> Option<(c_int, Favour)> {
-        if let Some(wanted) = self.table.wanted(function, bytes) {
-            return Some((wanted.channels, Favour::Entry(wanted)));
+        match self.table.wanted(function, bytes) {
+            Some(wanted) => Some((wanted.channels, Favour::Entry(wanted))),
+            None => self.suits_network(function, bytes),
         }
+    }
+
+    /// The same without the table.
+    fn suits_network(&self, function: c_int, bytes: usize) -> Option<(c_int, Favour)> {
         if self.nodes < 2 || !self.network {
             return None;
         }
@@ -98,10 +93,14 @@ pub fn prefer(favour: Favour, costs: &mut [c_float], protocols: usize) {
     }
 }
 
-/// A context if there is a table, `busbw tune` steers, or this network may be used: NCCL_NET names no other. NULL leaves everything to NCCL. NCCL does not say
-/// which network a communicator uses, and may have initialized this one without using it.
-unsafe fn init(context: *mut *mut c_void, ranks: usize, nodes: usize) -> Result<(), Error> {
+/// A context if there is a table, `busbw tune` steers, or this network may be used: NCCL_NET names no other. NULL leaves everything to NCCL.
+/// NCCL does not say which network a communicator uses, and may have initialized this one without using it.
+///
+/// # Safety
+/// `context` is NULL or valid for writing.
+pub unsafe fn init(context: *mut *mut c_void, ranks: usize, nodes: usize, log: Option<Logger>) -> Result<(), Error> {
     let context = given(context, "pointer for the context")?;
+    logger::keep(log);
     let possible = || std::env::var_os("NCCL_NET").is_none_or(|net| net.is_empty() || names_us(&net));
     let (network, table) = (Net::opened().is_ok_and(|net| net.transport.tunes() && possible()), Table::of_environment(ranks, nodes));
     let made = if network || !table.is_empty() || tuner_steering::armed() {
@@ -109,98 +108,75 @@ unsafe fn init(context: *mut *mut c_void, ranks: usize, nodes: usize) -> Result<
     } else {
         std::ptr::null_mut()
     };
-    // SAFETY: not NULL, and NCCL passes the address of its own context pointer.
+    // SAFETY: not NULL, so the caller guarantees that it may be written.
     unsafe { context.write(made) };
     Ok(())
 }
 
-unsafe fn choose(context: *mut c_void, function: c_int, bytes: usize, channels: *mut c_int) -> Result<Favour, Error> {
-    // SAFETY: NULL, or made by `init` with Box::into_raw and not yet finalized.
-    let chosen = unsafe { context.cast::<Tuner>().as_ref() }.and_then(|tuner| tuner.choose(function, bytes));
-    // SAFETY: the caller passes NULL or the address of NCCL's int.
-    unsafe { take(chosen, channels) }
+/// Set the channels of a collective where NCCL passes no costs, which would say what it can run. So no algorithm is chosen, and a rule of
+/// the table does not hold, as its channels are for its algorithm.
+///
+/// # Safety
+/// `context` is NULL or one of `init` that was not given to `finalize`; `channels` is NULL or valid for writing.
+pub unsafe fn limit(context: *mut c_void, function: c_int, bytes: usize, channels: *mut c_int) -> Result<(), Error> {
+    // SAFETY: as the caller guarantees.
+    let choice = unsafe { tuner_at(context) }.and_then(|tuner| tuner.suits_network(function, bytes));
+    // SAFETY: as the caller guarantees.
+    unsafe { take(choice, channels) }.map(|_| ())
+}
+
+/// Set the channels of a collective, and make what it should use the cheapest of the costs, which have `protocols` columns.
+///
+/// # Safety
+/// As of `limit`.
+pub unsafe fn tune(
+    context: *mut c_void,
+    function: c_int,
+    bytes: usize,
+    costs: &mut [c_float],
+    protocols: usize,
+    channels: *mut c_int,
+) -> Result<(), Error> {
+    let choice = match tuner_steering::asked(function, bytes, costs) {
+        Some(Some(wanted)) => Some((wanted.channels, Favour::Entry(wanted))),
+        // SAFETY: as the caller guarantees.
+        _ => unsafe { tuner_at(context) }.and_then(|tuner| tuner.choose(function, bytes)),
+    };
+    // SAFETY: as the caller guarantees.
+    let favour = unsafe { take(choice, channels) }?;
+    if favour != Favour::Nothing {
+        prefer(favour, costs, protocols);
+    }
+    Ok(())
+}
+
+/// What `init` made for a communicator; None if it is left to NCCL.
+///
+/// # Safety
+/// `context` is NULL or one of `init` that is not given to `finalize` during 'a.
+unsafe fn tuner_at<'a>(context: *mut c_void) -> Option<&'a Tuner> {
+    // SAFETY: NULL, or made by `init` with Box::into_raw.
+    unsafe { context.cast::<Tuner>().as_ref() }
 }
 
 /// Write the channels of a choice; returns what it favours.
 ///
 /// # Safety
 /// `channels` is NULL or valid for writing.
-unsafe fn take(chosen: Option<(c_int, Favour)>, channels: *mut c_int) -> Result<Favour, Error> {
-    let Some((most, favour)) = chosen else { return Ok(Favour::Nothing) };
-    // SAFETY: not NULL, and NCCL passes the address of its own int.
+unsafe fn take(choice: Option<(c_int, Favour)>, channels: *mut c_int) -> Result<Favour, Error> {
+    let Some((most, favour)) = choice else { return Ok(Favour::Nothing) };
+    // SAFETY: not NULL, so the caller guarantees that it may be written.
     unsafe { given(channels, "pointer for the channels")?.write(most) };
     Ok(favour)
 }
 
-unsafe extern "C" fn init_v2(ranks: usize, nodes: usize, _logger: Option<Logger>, context: *mut *mut c_void) -> NcclResult {
-    // SAFETY: NCCL passes NULL or the address of its own context pointer.
-    entry("tuner init", || unsafe { init(context, ranks, nodes) })
-}
-
-unsafe extern "C" fn init_v5(
-    context: *mut *mut c_void,
-    _comm_id: u64,
-    ranks: usize,
-    nodes: usize,
-    _logger: Option<Logger>,
-    _nvl_domain: *mut c_void,
-    _constants: *mut c_void,
-) -> NcclResult {
-    // SAFETY: NCCL passes NULL or the address of its own context pointer.
-    entry("tuner init", || unsafe { init(context, ranks, nodes) })
-}
-
-/// Sets only channels: v2 has no costs from which to choose an algorithm for a protocol, or which say what NCCL can run.
-unsafe extern "C" fn get_coll_info_v2(
-    context: *mut c_void,
-    function: c_int,
-    bytes: usize,
-    _coll_net: c_int,
-    _nvls: c_int,
-    _pipe_ops: c_int,
-    _algorithm: *mut c_int,
-    _protocol: *mut c_int,
-    channels: *mut c_int,
-) -> NcclResult {
-    // SAFETY: NCCL passes the context of init and the address of its own int.
-    entry("getCollInfo", || unsafe { choose(context, function, bytes, channels) }.map(|_| ()))
-}
-
-unsafe extern "C" fn get_coll_info_v5(
-    context: *mut c_void,
-    function: c_int,
-    bytes: usize,
-    _pipe_ops: c_int,
-    table: *mut *mut c_float,
-    algorithms: c_int,
-    protocols: c_int,
-    _registered: c_int,
-    channels: *mut c_int,
-) -> NcclResult {
-    entry("getCollInfo", || {
-        let protocols = usize::try_from(protocols).unwrap_or(0).max(1);
-        let costs = given(table.cast::<c_float>(), "cost table")?;
-        // SAFETY: the type says pointer to pointers, but NCCL passes one array of algorithms x protocols, which only this call uses.
-        let costs = unsafe { std::slice::from_raw_parts_mut(costs.as_ptr(), usize::try_from(algorithms).unwrap_or(0) * protocols) };
-        let favour = match tuner_steering::asked(function, bytes, costs) {
-            // SAFETY: NCCL passes the address of its own int.
-            Some(Some(wanted)) => unsafe { take(Some((wanted.channels, Favour::Entry(wanted))), channels) }?,
-            // SAFETY: NCCL passes the context of init and the address of its own int.
-            _ => unsafe { choose(context, function, bytes, channels) }?,
-        };
-        if favour != Favour::Nothing {
-            prefer(favour, costs, protocols);
-        }
-        Ok(())
-    })
-}
-
-unsafe extern "C" fn finalize(context: *mut c_void) -> NcclResult {
-    entry("tuner finalize", || {
-        if !context.is_null() {
-            // SAFETY: `init` made it with Box::into_raw, and NCCL finalizes each context once, as its last use.
-            drop(unsafe { Box::from_raw(context.cast::<Tuner>()) });
-        }
-        Ok(())
-    })
+/// End a communicator's context.
+///
+/// # Safety
+/// `context` is NULL or one of `init`, and this is its last use.
+pub unsafe fn finalize(context: *mut c_void) {
+    if !context.is_null() {
+        // SAFETY: `init` made it with Box::into_raw.
+        drop(unsafe { Box::from_raw(context.cast::<Tuner>()) });
+    }
 }
