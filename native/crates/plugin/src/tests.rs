@@ -11,7 +11,7 @@ use crate::entry::{caught, entry, init_entry, refusal_level};
 use crate::net::NetDevice;
 use crate::net_v8::ncclNetPlugin_v8 as V8;
 use crate::net_v11::ncclNetPlugin_v11 as V11;
-use crate::tuner::{Favour, Tuner, prefer};
+use crate::tuner::{self, Favour, Tuner, prefer};
 use crate::tuner_steering::{busbw_tuner_costs, busbw_tuner_steer};
 use crate::tuner_table::{Table, Wanted};
 use crate::tuner_tables::{ncclTunerPlugin_v2 as TunerV2, ncclTunerPlugin_v4 as TunerV4, ncclTunerPlugin_v5 as TunerV5};
@@ -197,13 +197,27 @@ fn a_table_wins_where_it_names_function_and_size() {
     let one_host = Table::parse(TABLE, 2, 1).unwrap();
     assert_eq!(one_host.wanted(function::ALL_REDUCE, 8192), Some(Wanted { algorithm: 0, protocol: 0, channels: 0 }));
     let mut costs = [4.0; 6];
-    prefer(wanted, &mut costs, 3);
+    assert!(prefer(wanted, &mut costs, 3));
     assert_eq!(costs, [4.0, 4.0, 4.0, 4.0, 4.0, 0.0]);
-    costs[5] = -1.0;
-    prefer(wanted, &mut costs, 3);
-    assert_eq!(costs[5], -1.0, "what NCCL cannot run is never asked for");
-    prefer(Favour::Entry(Wanted { algorithm: 9, protocol: 9, channels: 0 }), &mut costs, 3);
-    assert_eq!(costs, [4.0, 4.0, 4.0, 4.0, 4.0, -1.0]);
+    for (cost, reason) in [(-1.0, "NCCL cannot run it"), (4.0 * 1024.0, "NCCL avoids it, for its precision")] {
+        costs[5] = cost;
+        assert!(!prefer(wanted, &mut costs, 3), "{reason}");
+        assert_eq!(costs, [4.0, 4.0, 4.0, 4.0, 4.0, cost]);
+    }
+    assert!(!prefer(Favour::Entry(Wanted { algorithm: 9, protocol: 9, channels: 0 }), &mut costs, 3));
+}
+
+#[test]
+fn channels_of_a_rule_are_for_its_algorithm() {
+    let context = Box::into_raw(Box::new(Tuner::new(2, 2, false, Table::parse(TABLE, 2, 2).unwrap()))).cast();
+    for (cost, wanted) in [(5.0, 4), (-1.0, 32)] {
+        let (mut costs, mut channels) = ([5.0, 5.0, 5.0, 5.0, 5.0, cost], 32);
+        // SAFETY: the context was made above and ends below.
+        unsafe { tuner::tune(context, function::ALL_REDUCE, 1024, &mut costs, 3, &raw mut channels) }.unwrap();
+        assert_eq!(channels, wanted, "Tree LL128 costs {cost}");
+    }
+    // SAFETY: its last use.
+    unsafe { tuner::finalize(context) };
 }
 
 #[test]

@@ -23,6 +23,9 @@ const CHANNELS: [(usize, c_int); 4] = [(4 << 10, 1), (512 << 10, 2), (1 << 20, 4
 /// Bytes of an all-reduce up to which Tree is faster than Ring.
 const TREE_UP_TO: usize = 2 << 10;
 
+/// An entry that costs so many times the cheapest has a penalty. NCCL's is 1024; `busbw tune` measures nothing above 8 times.
+const PENALTY: c_float = 100.0;
+
 /// What a collective should use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Favour {
@@ -79,8 +82,8 @@ impl Tuner {
     }
 }
 
-/// Make the cheapest preferred entry the cheapest of all. Negative costs, which NCCL cannot run, stay.
-pub fn prefer(favour: Favour, costs: &mut [c_float], protocols: usize) {
+/// Make the cheapest preferred entry the cheapest of all. Negative costs, which NCCL cannot run, stay. Returns whether there is such an entry.
+pub fn prefer(favour: Favour, costs: &mut [c_float], protocols: usize) -> bool {
     let favoured = |at: usize| match favour {
         Favour::Nothing => false,
         Favour::Tree => at / protocols == TREE,
@@ -88,9 +91,18 @@ pub fn prefer(favour: Favour, costs: &mut [c_float], protocols: usize) {
         Favour::Entry(wanted) => at == wanted.algorithm * protocols + wanted.protocol && wanted.protocol < protocols,
     };
     let possible = (0..costs.len()).filter(|&at| favoured(at) && costs[at] >= 0.0);
-    if let Some(least) = possible.min_by(|&one, &other| costs[one].total_cmp(&costs[other])) {
-        costs[least] = 0.0;
+    let Some(least) = possible.min_by(|&one, &other| costs[one].total_cmp(&costs[other])) else { return false };
+    if matches!(favour, Favour::Entry(_)) && penalized(costs[least], costs) {
+        return false;
     }
+    costs[least] = 0.0;
+    true
+}
+
+/// Whether an entry has a penalty of NCCL, for what loses precision, such as Ring for fp8 over many ranks.
+fn penalized(cost: c_float, costs: &[c_float]) -> bool {
+    let least = costs.iter().copied().filter(|&one| one >= 0.0).min_by(c_float::total_cmp);
+    least.is_some_and(|least| cost > PENALTY * least)
 }
 
 /// A context if there is a table, `busbw tune` steers, or this network may be used: NCCL_NET names no other. NULL leaves everything to NCCL.
@@ -121,8 +133,9 @@ pub unsafe fn init(context: *mut *mut c_void, ranks: usize, nodes: usize, log: O
 pub unsafe fn limit(context: *mut c_void, function: c_int, bytes: usize, channels: *mut c_int) -> Result<(), Error> {
     // SAFETY: as the caller guarantees.
     let choice = unsafe { tuner_at(context) }.and_then(|tuner| tuner.suits_network(function, bytes));
+    let Some((most, _)) = choice else { return Ok(()) };
     // SAFETY: as the caller guarantees.
-    unsafe { take(choice, channels) }.map(|_| ())
+    unsafe { write(most, channels) }
 }
 
 /// Set the channels of a collective, and make what it should use the cheapest of the costs, which have `protocols` columns.
@@ -142,10 +155,11 @@ pub unsafe fn tune(
         // SAFETY: as the caller guarantees.
         _ => unsafe { tuner_at(context) }.and_then(|tuner| tuner.choose(function, bytes)),
     };
-    // SAFETY: as the caller guarantees.
-    let favour = unsafe { take(choice, channels) }?;
-    if favour != Favour::Nothing {
-        prefer(favour, costs, protocols);
+    let Some((most, favour)) = choice else { return Ok(()) };
+    // The channels of a rule are for its algorithm: where that cannot run, NCCL keeps its own number.
+    if prefer(favour, costs, protocols) || !matches!(favour, Favour::Entry(_)) {
+        // SAFETY: as the caller guarantees.
+        unsafe { write(most, channels) }?;
     }
     Ok(())
 }
@@ -159,15 +173,14 @@ unsafe fn tuner_at<'a>(context: *mut c_void) -> Option<&'a Tuner> {
     unsafe { context.cast::<Tuner>().as_ref() }
 }
 
-/// Write the channels of a choice; returns what it favours.
+/// Set the number of channels.
 ///
 /// # Safety
 /// `channels` is NULL or valid for writing.
-unsafe fn take(choice: Option<(c_int, Favour)>, channels: *mut c_int) -> Result<Favour, Error> {
-    let Some((most, favour)) = choice else { return Ok(Favour::Nothing) };
+unsafe fn write(most: c_int, channels: *mut c_int) -> Result<(), Error> {
     // SAFETY: not NULL, so the caller guarantees that it may be written.
     unsafe { given(channels, "pointer for the channels")?.write(most) };
-    Ok(favour)
+    Ok(())
 }
 
 /// End a communicator's context.

@@ -36,7 +36,9 @@ pub fn asked(function: c_int, bytes: usize, costs: &[c_float]) -> Option<Option<
     if (steering.function, steering.bytes) != (function, bytes) {
         return None;
     }
-    costs.clone_into(&mut steering.costs);
+    if costs.iter().any(|&cost| cost >= 0.0) {
+        costs.clone_into(&mut steering.costs); // NCCL may also ask for what no algorithm of the table runs
+    }
     Some(steering.wanted)
 }
 
