@@ -142,14 +142,17 @@ def test_a_new_worker_that_comes_too_late_is_no_failure(tmp_path):
     job.next_world()
     job.touch("hold")
     job.slots(2)
-    job.wait_for(lambda: len(job.children()) == 2)
+    job.wait_for((tmp_path / "held").exists)
     job.touch("done")
     assert job.end()[0] == Exit.OK
 
 
-def test_the_job_ends_with_the_code_of_a_worker_if_all_fail(tmp_path):
+def test_the_job_ends_with_the_code_of_a_worker_if_all_ranks_fail(tmp_path):
     job = Job(tmp_path, "-np", "2", "--min-np", "1")
     job.next_world()
+    job.touch("hold")
+    job.slots(3)  # a new worker, which would begin again
+    job.wait_for((tmp_path / "held").exists)
     job.touch("fail.0")
     job.touch("fail.1")
     code, said = job.end()
@@ -161,11 +164,16 @@ def test_the_job_ends_with_the_code_of_a_worker_if_all_fail(tmp_path):
 )
 def test_workers_end_with_their_launcher(tmp_path, number, code):
     job = Job(tmp_path, "-np", "2", "--min-np", "1")
-    pids = [one["pid"] for one in job.next_world()]
+    job.next_world()
+    job.touch("hold")
+    job.slots(3)  # one that does not listen to the launcher yet
+    job.wait_for((tmp_path / "held").exists)
+    pids, before = job.children(), set(tmp_path.iterdir())
     job.process.send_signal(number)
     assert job.process.wait(timeout=LIMIT_S) == code
     job.process.stderr.close()
     assert all(gone(pid) for pid in pids)
+    assert set(tmp_path.iterdir()) == before, "the folder for temporary files"
 
 
 def test_an_elastic_job_runs_on_this_host_only():

@@ -12,6 +12,7 @@ from enum import Enum
 
 from busbw.core.errors import UsageError
 from busbw.horovod.elastic import messages
+from busbw.host.process import die_with_parent
 
 
 class State(Enum):
@@ -50,7 +51,7 @@ class Worker:
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the worker and all processes of its group."""
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # it may have changed its user
             os.killpg(self.process.pid, number)
 
     def close(self) -> None:
@@ -73,6 +74,7 @@ def start(argv: Sequence[str], environ: Mapping[str, str], slot: int) -> Worker:
             pass_fds=[descriptor],
             stdin=subprocess.DEVNULL,
             start_new_session=True,
+            preexec_fn=die_with_parent,  # also before it listens to the launcher
         )
     except OSError as error:
         ours.close()

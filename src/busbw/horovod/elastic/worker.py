@@ -6,7 +6,7 @@ import queue
 import socket
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from busbw.horovod.elastic import messages
 
@@ -19,15 +19,17 @@ class World:
     rank: int
     size: int
     local_rank: int  # the slot, which a worker keeps: scripts select a GPU by it once
-    store: str  # the file through which the ranks find each other
+    store: int  # descriptor of the file through which the ranks find each other
 
 
 class _Launcher:
     """The connection to the launcher."""
 
     def __init__(self, descriptor: int) -> None:
+        os.set_inheritable(descriptor, False)  # for children that do not close it
         self._socket = socket.socket(fileno=descriptor)
         self._worlds: queue.Queue[World | None] = queue.Queue()
+        self._store = -1
         self.changed = threading.Event()
         threading.Thread(target=self._listen, name="busbw-elastic", daemon=True).start()
 
@@ -35,8 +37,14 @@ class _Launcher:
         """The next world; None if this worker is not in it. The launcher's limits apply, and its end ends this process."""
         messages.send(self._socket, messages.READY)
         world = self._worlds.get()
-        self.changed.clear()
-        return world
+        if world is None:
+            return None
+        if self._store < 0:
+            self._store = world.store
+        else:  # a former FileStore that ends late writes to its path, which must never become that of another file
+            os.dup2(world.store, self._store, inheritable=False)
+            os.close(world.store)
+        return replace(world, store=self._store)
 
     def _listen(self) -> None:
         reader = messages.Reader(self._socket)
@@ -46,7 +54,8 @@ class _Launcher:
                 if kind == messages.CHANGED:
                     self.changed.set()
                 else:
-                    self._worlds.put(World(**message) if kind == messages.WORLD else None)
+                    self.changed.clear()  # here, since a message about the new world may follow at once
+                    self._worlds.put(World(**message, store=reader.files.pop(0)) if kind == messages.WORLD else None)
         with contextlib.suppress(OSError):  # the launcher may have been the reader
             sys.stderr.write("busbw horovod: the launcher has ended, so this worker ends too\n")
             sys.stderr.flush()
@@ -88,7 +97,7 @@ def changed() -> bool:
 
 def _connection() -> _Launcher | None:
     global _launcher
-    descriptor = os.environ.pop(messages.VARIABLE, "")  # children do not inherit the socket
+    descriptor = os.environ.pop(messages.VARIABLE, "")  # it is not for children
     if descriptor:
         _launcher = _Launcher(int(descriptor))
     return _launcher

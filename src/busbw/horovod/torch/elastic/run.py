@@ -33,17 +33,8 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
                 skip_sync = False
             except HostsUpdatedInterrupt as interrupt:
                 skip_sync = interrupt.skip_sync
-            _join_again()
+            world.shutdown()
+            world.init()
             state.on_reset()
 
     return wrapper
-
-
-def _join_again() -> None:
-    """Join the next world. If a rank is lost while it is formed, join the one after it; the launcher limits how often."""
-    world.shutdown()
-    while True:
-        try:
-            return world.init()
-        except HorovodInternalError:
-            continue
