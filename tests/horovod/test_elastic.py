@@ -1,4 +1,4 @@
-"""A training goes on from its last commit when a rank is killed, with a new rank that gets the state of the others."""
+"""A training goes on from its last commit when ranks are killed, with new ranks that get the state of the others."""
 
 import os
 import re
@@ -15,11 +15,21 @@ SOURCE = str(Path(__file__).parents[2] / "src")
 SCRIPT = """
 import os, sys, time
 import torch, horovod.torch as hvd
+from busbw.horovod.elastic import worker
 
 def say(*words):
     sys.stdout.write(" ".join(map(str, words)) + "\\n")
     sys.stdout.flush()
 
+join = worker.join
+
+def lost_while_forming():
+    world = join()
+    if world.number == 2 and world.rank == 1:
+        os.kill(os.getpid(), 9)
+    return world
+
+worker.join = lost_while_forming
 hvd.init()
 torch.manual_seed(hvd.rank())
 model = torch.nn.Linear(4, 1)
@@ -49,10 +59,10 @@ say("end", hvd.rank(), state.batch, sampler.processed_num, hvd.allgather(model.w
 """
 
 
-def test_a_killed_rank_is_replaced_and_the_training_goes_on(tmp_path):
+def test_killed_ranks_are_replaced_and_the_training_goes_on(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
-    words = ["horovodrun", "-np", "2", "--min-np", "1", "--max-np", "2", "-H", "localhost:3", sys.executable, "train.py"]
-    environment = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
+    words = ["horovodrun", "-np", "2", "--min-np", "1", "--max-np", "2", "-H", "localhost:4", sys.executable, "train.py"]
+    environment = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1", "HOROVOD_GLOO_TIMEOUT_SECONDS": "3"}
     said = []
     with subprocess.Popen(
         [sys.executable, "-m", "busbw", *words], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -66,9 +76,11 @@ def test_a_killed_rank_is_replaced_and_the_training_goes_on(tmp_path):
         errors = job.stderr.read()
     assert job.returncode == 0, (said, errors)
     assert re.search(r"the worker on slot 0 \(rank 0\) was killed by signal 9\n.*world 2: 2 ranks on slots 1, 2\n", errors)
+    assert "a world of the elastic job could not be formed (" in errors
+    assert re.search(r"the worker on slot 2 \(rank 1\) was killed by signal 9\n(.*\n)*.*world 3: 2 ranks on slots 1, 3\n", errors)
     worlds = [words[1:] for words in said if words[0] == "world"]
     first, second = sorted(worlds[:2]), sorted(worlds[2:])
-    assert [words[:3] for words in second] == [["0", "2", "1"], ["1", "2", "2"]], "the survivor is rank 0 now, on its own slot"
+    assert [words[:3] for words in second] == [["0", "2", "1"], ["1", "2", "3"]], "the survivor is rank 0 now, on its own slot"
     assert second[0][3] == first[1][3]
     assert [words[4:] for words in second] == [["20", "40"]] * 2, "both continue from the last commit"
     assert [words for words in said if words[0] == "reset"] == [["reset", "0"]], "once, at the survivor"

@@ -97,8 +97,10 @@ def _join_elastic(options: Options) -> tuple[Context, World | None]:
         try:
             return _join(options, None, assigned), assigned
         except RuntimeError as error:  # a rank may be lost
-            if dist.is_initialized():
-                dist.destroy_process_group()
+            if not dist.is_initialized():
+                # PyTorch numbers groups, which must be the same on all ranks, and begins anew only after a group was destroyed.
+                dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+            dist.destroy_process_group()
             failures += 1
             failed = HorovodInternalError(f"a world of the elastic job could not be formed ({error})")
             if failures == _ATTEMPTS:

@@ -31,7 +31,7 @@ class TorchState:
     def __init__(self, model: torch.nn.Module | None = None, optimizer: torch.optim.Optimizer | None = None, **kwargs: Any) -> None:
         given = {"model": model, "optimizer": optimizer, **kwargs}
         self._stateful = [name for name, value in given.items() if hasattr(value, "state_dict")]
-        self._plain = [name for name, value in given.items() if value is not None and name not in self._stateful]
+        self._plain = [name for name in kwargs if name not in self._stateful]
         for name, value in given.items():
             setattr(self, name, value)
         self._commits = 0
