@@ -169,6 +169,8 @@ def a_restarted_process_reads_its_commit():
     hvd.barrier()
     fresh = hvd.elastic.TorchState(model=nn.Linear(2, 1), step=0)
     step = hvd.elastic.run(lambda state: state.step)(fresh)
+    hvd.barrier()
+    assert not state.path().exists(), "the next run with this id begins anew"
     del os.environ["TORCHELASTIC_RUN_ID"]
     assert step == 5 and torch.equal(fresh.model.weight, hvd.broadcast(state.model.weight.detach(), 0))
 

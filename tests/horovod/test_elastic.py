@@ -5,9 +5,13 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
+
+from busbw.core.errors import UsageError
+from busbw.horovod.torch.elastic import TorchState
 
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("horovod")]
 
@@ -57,6 +61,21 @@ def train(state):
 train(state)
 say("end", hvd.rank(), state.batch, sampler.processed_num, hvd.allgather(model.weight.detach()).unique(dim=0).shape[0])
 """
+
+
+def test_commits_are_kept_where_no_other_user_can_write(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    state = TorchState(step=0)
+    folder = state.path().parent
+    assert folder.parent == tmp_path and folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o770)
+    with pytest.raises(UsageError, match="is not a folder that only this user can open"):
+        state.path()
+    folder.rmdir()
+    folder.symlink_to(tmp_path)
+    with pytest.raises(UsageError, match="is not a folder that only this user can open"):
+        state.path()
 
 
 def test_killed_ranks_are_replaced_and_the_training_goes_on(tmp_path):

@@ -25,7 +25,9 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 if not skip_sync:
                     state.sync()
-                return func(state, *args, **kwargs)
+                result = func(state, *args, **kwargs)
+                state.remove_commit()
+                return result
             except HorovodInternalError:
                 if context.current().controller.failed and not worker.elastic():
                     raise
