@@ -135,9 +135,10 @@ class Launcher:
         waiting = (worker for worker in self._workers if worker.state is State.READY and worker.rank >= 0)
         waited_s = max((time.monotonic() - worker.since_s for worker in waiting), default=0.0)
         if waited_s > self._limits.timeout_s:
-            for worker in running:
+            for worker in (one for one in running if not one.killed):
                 _say(f"{worker} did not join a new world within {self._limits.timeout_s:g} s")
                 worker.signal(signal.SIGKILL)
+                worker.killed = True
 
     def _start_world(self, members: Sequence[Worker]) -> None:
         if self._limits.resets is not None and self._worlds > self._limits.resets:

@@ -35,6 +35,7 @@ class Worker:
     state: State = State.STARTING
     since_s: float = field(default_factory=time.monotonic)  # of the state
     rank: int = -1  # in the current world
+    killed: bool = False  # by the launcher, and it will end soon
 
     def __str__(self) -> str:
         """As messages name it."""
