@@ -81,7 +81,7 @@ def test_commits_are_kept_where_no_other_user_can_write(tmp_path, monkeypatch):
 def test_killed_ranks_are_replaced_and_the_training_goes_on(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     words = ["horovodrun", "-np", "2", "--min-np", "1", "--max-np", "2", "-H", "localhost:4", sys.executable, "train.py"]
-    environment = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1", "HOROVOD_GLOO_TIMEOUT_SECONDS": "3"}
+    environment = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1", "HOROVOD_GLOO_TIMEOUT_SECONDS": "5"}
     said = []
     with subprocess.Popen(
         [sys.executable, "-m", "busbw", *words], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
