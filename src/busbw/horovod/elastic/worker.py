@@ -6,7 +6,7 @@ import queue
 import socket
 import sys
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from busbw.horovod.elastic import messages
 
@@ -19,7 +19,9 @@ class World:
     rank: int
     size: int
     local_rank: int  # the slot, which a worker keeps: scripts select a GPU by it once
-    store: int  # descriptor of the file through which the ranks find each other
+    # Descriptor of the file through which the ranks find each other. It stays open, one per world: a FileStore writes to its path when it
+    # is collected, which may be worlds later, and the path must not have become that of another file.
+    store: int
 
 
 class _Launcher:
@@ -29,22 +31,13 @@ class _Launcher:
         os.set_inheritable(descriptor, False)  # for children that do not close it
         self._socket = socket.socket(fileno=descriptor)
         self._worlds: queue.Queue[World | None] = queue.Queue()
-        self._store = -1
         self.changed = threading.Event()
         threading.Thread(target=self._listen, name="busbw-elastic", daemon=True).start()
 
     def next_world(self) -> World | None:
         """The next world; None if this worker is not in it. The launcher's limits apply, and its end ends this process."""
         messages.send(self._socket, messages.READY)
-        world = self._worlds.get()
-        if world is None:
-            return None
-        if self._store < 0:
-            self._store = world.store
-        else:  # a former FileStore that ends late writes to its path, which must never become that of another file
-            os.dup2(world.store, self._store, inheritable=False)
-            os.close(world.store)
-        return replace(world, store=self._store)
+        return self._worlds.get()
 
     def _listen(self) -> None:
         reader = messages.Reader(self._socket)
