@@ -1,7 +1,7 @@
 """`elastic_worker.py FOLDER`: a worker of an elastic job without a training. It logs its worlds and does what files in FOLDER say.
 
 `done`: end with 0. `fail.SLOT`: end with 7. `next.WORLD`: leave that world; rank 0 makes it when it is told to. `hang.SLOT`: never leave.
-`hold`: do not ask for a world yet.
+`hold`: do not ask for a world yet, and make `held`.
 """
 
 import json
@@ -15,6 +15,7 @@ from busbw.horovod.elastic import worker
 
 folder = Path(sys.argv[1])
 while (folder / "hold").exists():
+    (folder / "held").touch()
     time.sleep(0.01)
 while True:
     world = worker.join()

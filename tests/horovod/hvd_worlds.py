@@ -132,26 +132,28 @@ def builds_are_told():
 def an_elastic_training_goes_on():
     model = nn.Linear(2, 1)
     state = hvd.elastic.TorchState(
-        model=model, optimizer=distributed(model), batch=hvd.rank(), sampler=hvd.elastic.ElasticSampler(range(20))
+        model=model, optimizer=distributed(model), batch=hvd.rank(), best=None, sampler=hvd.elastic.ElasticSampler(range(20))
     )
     seen, resets = [], []
     state.register_reset_callbacks([lambda: resets.append(1)])
 
     @hvd.elastic.run
     def train(state):
-        seen.append(state.batch)
+        seen.append((state.batch, state.best))
         while state.batch < 4:
             state.batch += 1
+            state.best = state.batch
             state.sampler.record_batch(0, 2)
             if state.batch == 3 and not resets:
                 with torch.no_grad():
                     model.weight.fill_(99)
+                assert state.best == 3
                 hvd.allreduce(torch.ones(2 + hvd.rank()), name="wrong")
             state.commit()
         return state.batch
 
     assert train(state) == 4
-    assert seen == [0, 2] and len(resets) == 1 and not (model.weight == 99).any()
+    assert seen == [(0, None), (2, 2)] and len(resets) == 1 and not (model.weight == 99).any()
     assert state.sampler.processed_num == 4 * 2 * hvd.size()
     left = hvd.allgather_object(list(state.sampler))
     assert set().union(*left) == set(state.sampler.remaining_indices)
@@ -167,6 +169,8 @@ def a_restarted_process_reads_its_commit():
     hvd.barrier()
     fresh = hvd.elastic.TorchState(model=nn.Linear(2, 1), step=0)
     step = hvd.elastic.run(lambda state: state.step)(fresh)
+    hvd.barrier()
+    assert not state.path().exists(), "the next run with this id begins anew"
     del os.environ["TORCHELASTIC_RUN_ID"]
     assert step == 5 and torch.equal(fresh.model.weight, hvd.broadcast(state.model.weight.detach(), 0))
 

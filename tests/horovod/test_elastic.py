@@ -1,25 +1,39 @@
-"""A training goes on from its last commit when a rank is killed, with a new rank that gets the state of the others."""
+"""A training goes on from its last commit when ranks are killed, with new ranks that get the state of the others."""
 
 import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
+
+from busbw.core.errors import UsageError
+from busbw.horovod.torch.elastic import TorchState
 
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("horovod")]
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 SCRIPT = """
-import os, sys, time
+import gc, os, sys, time
 import torch, horovod.torch as hvd
+from busbw.horovod.elastic import worker
 
 def say(*words):
     sys.stdout.write(" ".join(map(str, words)) + "\\n")
     sys.stdout.flush()
 
+join = worker.join
+
+def lost_while_forming():
+    world = join()
+    if world.number == 2 and world.rank == 1:
+        os.kill(os.getpid(), 9)
+    return world
+
+worker.join = lost_while_forming
 hvd.init()
 torch.manual_seed(hvd.rank())
 model = torch.nn.Linear(4, 1)
@@ -31,7 +45,7 @@ state.register_reset_callbacks([lambda: say("reset", hvd.rank())])
 @hvd.elastic.run
 def train(state):
     say("world", hvd.rank(), hvd.size(), hvd.local_rank(), os.getpid(), state.batch, sampler.processed_num)
-    while hvd.size() == 2 and state.batch < 200:
+    while hvd.size() == 2 and state.batch < 60:
         optimizer.zero_grad()
         model(torch.full((1, 4), hvd.rank() + 1.0)).sum().backward()
         optimizer.step()
@@ -45,14 +59,33 @@ def train(state):
                 hvd.allreduce(torch.ones(1), name="until one is lost")
 
 train(state)
+for _ in range(3):
+    hvd.shutdown()
+    hvd.init()
+    gc.collect()  # of earlier worlds, whose stores then write to their files
 say("end", hvd.rank(), state.batch, sampler.processed_num, hvd.allgather(model.weight.detach()).unique(dim=0).shape[0])
 """
 
 
-def test_a_killed_rank_is_replaced_and_the_training_goes_on(tmp_path):
+def test_commits_are_kept_where_no_other_user_can_write(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    state = TorchState(step=0)
+    folder = state.path().parent
+    assert folder.parent == tmp_path and folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o770)
+    with pytest.raises(UsageError, match="is not a folder that only this user can open"):
+        state.path()
+    folder.rmdir()
+    folder.symlink_to(tmp_path)
+    with pytest.raises(UsageError, match="is not a folder that only this user can open"):
+        state.path()
+
+
+def test_killed_ranks_are_replaced_and_the_training_goes_on(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
-    words = ["horovodrun", "-np", "2", "--min-np", "1", "--max-np", "2", "-H", "localhost:3", sys.executable, "train.py"]
-    environment = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
+    words = ["horovodrun", "-np", "2", "--min-np", "1", "--max-np", "2", "-H", "localhost:4", sys.executable, "train.py"]
+    environment = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1", "HOROVOD_GLOO_TIMEOUT_SECONDS": "5"}
     said = []
     with subprocess.Popen(
         [sys.executable, "-m", "busbw", *words], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -66,10 +99,12 @@ def test_a_killed_rank_is_replaced_and_the_training_goes_on(tmp_path):
         errors = job.stderr.read()
     assert job.returncode == 0, (said, errors)
     assert re.search(r"the worker on slot 0 \(rank 0\) was killed by signal 9\n.*world 2: 2 ranks on slots 1, 2\n", errors)
+    assert "a world of the elastic job could not be formed (" in errors
+    assert re.search(r"the worker on slot 2 \(rank 1\) was killed by signal 9\n(.*\n)*.*world 3: 2 ranks on slots 1, 3\n", errors)
     worlds = [words[1:] for words in said if words[0] == "world"]
     first, second = sorted(worlds[:2]), sorted(worlds[2:])
-    assert [words[:3] for words in second] == [["0", "2", "1"], ["1", "2", "2"]], "the survivor is rank 0 now, on its own slot"
+    assert [words[:3] for words in second] == [["0", "2", "1"], ["1", "2", "3"]], "the survivor is rank 0 now, on its own slot"
     assert second[0][3] == first[1][3]
     assert [words[4:] for words in second] == [["20", "40"]] * 2, "both continue from the last commit"
     assert [words for words in said if words[0] == "reset"] == [["reset", "0"]], "once, at the survivor"
-    assert sorted(words for words in said if words[0] == "end") == [["end", "0", "200", "400", "1"], ["end", "1", "200", "400", "1"]]
+    assert sorted(words for words in said if words[0] == "end") == [["end", "0", "60", "120", "1"], ["end", "1", "60", "120", "1"]]

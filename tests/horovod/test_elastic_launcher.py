@@ -142,14 +142,17 @@ def test_a_new_worker_that_comes_too_late_is_no_failure(tmp_path):
     job.next_world()
     job.touch("hold")
     job.slots(2)
-    job.wait_for(lambda: len(job.children()) == 2)
+    job.wait_for((tmp_path / "held").exists)
     job.touch("done")
     assert job.end()[0] == Exit.OK
 
 
-def test_the_job_ends_with_the_code_of_a_worker_if_all_fail(tmp_path):
+def test_the_job_ends_with_the_code_of_a_worker_if_all_ranks_fail(tmp_path):
     job = Job(tmp_path, "-np", "2", "--min-np", "1")
     job.next_world()
+    job.touch("hold")
+    job.slots(3)  # a new worker, which would begin again
+    job.wait_for((tmp_path / "held").exists)
     job.touch("fail.0")
     job.touch("fail.1")
     code, said = job.end()
@@ -161,18 +164,47 @@ def test_the_job_ends_with_the_code_of_a_worker_if_all_fail(tmp_path):
 )
 def test_workers_end_with_their_launcher(tmp_path, number, code):
     job = Job(tmp_path, "-np", "2", "--min-np", "1")
-    pids = [one["pid"] for one in job.next_world()]
+    job.next_world()
+    job.touch("hold")
+    job.slots(3)  # one that does not listen to the launcher yet
+    job.wait_for((tmp_path / "held").exists)
+    pids, before = job.children(), set(tmp_path.iterdir())
     job.process.send_signal(number)
     assert job.process.wait(timeout=LIMIT_S) == code
     job.process.stderr.close()
     assert all(gone(pid) for pid in pids)
+    assert set(tmp_path.iterdir()) == before, "the folder for temporary files"
 
 
 def test_an_elastic_job_runs_on_this_host_only():
-    assert discovery.parse("localhost:2\n\n127.0.0.1\n", 3, "d.sh") == 5
+    assert discovery.parse("localhost:2\n\n127.0.0.1\nlocalhost:0\n", 3, "d.sh") == 5 and discovery.parse("", 1, "d.sh") == 0
     with pytest.raises(UsageError, match=r"d\.sh: h2 is not this host, and the workers of an elastic job run on one host") as caught:
         discovery.parse("localhost:2\nh2:2\n", 1, "d.sh")
     assert "torchrun" in caught.value.hint
+
+
+def test_the_last_valid_answer_of_a_script_stays(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(discovery, "PERIOD_S", 0.02)
+    answer = tmp_path / "answer"
+    answer.write_text("localhost:2\n")
+    script = discovery.Script(f"cat '{answer}'", 1)
+    said = ""
+    for wrong in (b"\xff\xfe\n", b"h2:2\n", None):
+        if wrong is None:
+            answer.unlink()
+        else:
+            answer.write_bytes(wrong)
+        end_s = time.monotonic() + LIMIT_S
+        while not (more := capsys.readouterr().err) and time.monotonic() < end_s:
+            time.sleep(0.02)
+        said += more
+        assert script.slots() == 2
+    answer.write_text("localhost:0\n")
+    while script.slots() and time.monotonic() < end_s:
+        time.sleep(0.02)
+    script.stop()
+    assert script.slots() == 0
+    assert [line.rpartition("; ")[2] for line in said.splitlines()] == ["2 slots stay in use"] * 3, said
 
 
 @given(st.lists(st.integers(1, 99), max_size=9))

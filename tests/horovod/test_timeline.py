@@ -1,6 +1,7 @@
 """The timeline is a valid trace, whether it was closed or the process was killed."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -39,6 +40,21 @@ def test_a_killed_process_leaves_a_valid_trace(tmp_path):
     assert trace_events.faults(events) == []
     assert sum(event["ph"] == "X" for event in events) == 200
     assert len({event["pid"] for event in events if event["ph"] == "X"}) == 7, "one process per operation name"
+
+
+def test_a_full_disk_ends_the_trace_and_not_the_training(tmp_path, capsys):
+    timeline, limits = Timeline(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    timeline.start(str(tmp_path / "trace"))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
+    try:
+        for number in range(100):
+            timeline.span(f"allreduce.größe {number}", "ALLREDUCE", 0.0, 1e9)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    timeline.stop()
+    assert f"busbw horovod: the timeline {tmp_path / 'trace'} ends: " in capsys.readouterr().err
+    events = trace_events.read((tmp_path / "trace").read_text())
+    assert trace_events.faults(events) == [] and 5 < len(events) < 100
 
 
 def test_a_new_file_begins_anew(tmp_path):

@@ -75,6 +75,8 @@ def command(
     named = Where(hosts=host_list, hostfile=hostfile).named()
     if elastic.asked and dry_run:
         raise UsageError("--dry-run prints mpirun's command line, which an elastic job does not use", "leave out one of them")
+    if elastic.asked and ifname:
+        talk("note: --network-interfaces has no effect: the ranks of an elastic job use the loopback interface")
     if elastic.asked:
         return horovodrun_elastic.run(elastic, ranks, named or [], program(args), variables(tuning))
     if not named and ranks is None:

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 
 import click
 
@@ -12,7 +11,7 @@ from busbw.core.errors import UsageError
 from busbw.horovod.elastic import discovery
 from busbw.horovod.elastic.launcher import Launcher, Limits
 from busbw.launch.hosts import Host
-from busbw.launch.job import terminable
+from busbw.launch.job import signals_ignored, terminable
 from busbw.launch.remote import is_local
 
 SCRIPT = "--host-discovery-script"
@@ -30,7 +29,6 @@ options = [
     click.option("--reset-limit", type=click.IntRange(min=0), help="elastic: how often ranks may change  [default: no limit]"),
     click.option(
         "--blacklist-cooldown-range",
-        "cooldown",
         type=(click.IntRange(min=1), click.IntRange(min=1)),
         metavar="FIRST LONGEST",
         help="elastic: seconds without use of a slot whose rank failed, doubled each time  [default: for ever]",
@@ -48,7 +46,7 @@ class Elastic:
     slots_per_host: int | None
     elastic_timeout: int | None
     reset_limit: int | None
-    cooldown: tuple[int, int] | None
+    blacklist_cooldown_range: tuple[int, int] | None
 
     @property
     def asked(self) -> bool:
@@ -57,7 +55,7 @@ class Elastic:
 
     def check(self, ranks: int | None) -> None:
         """Raises UsageError for options that do not fit together."""
-        given = [one.name for one in fields(self) if getattr(self, one.name)]
+        given = [one.name for one in fields(self) if getattr(self, one.name) not in (None, "")]
         if given and not self.asked:
             raise UsageError(f"--{given[0].replace('_', '-')} is for elastic jobs", f"give --min-np or {SCRIPT} too")
         counts = {"--min-np": self.min_np, "-np": ranks, "--max-np": self.max_np}
@@ -65,8 +63,9 @@ class Elastic:
         if list(ascending.values()) != sorted(ascending.values()):
             shown = ", ".join(f"{name} {count}" for name, count in ascending.items())
             raise UsageError(f"{shown} do not ascend", "give --min-np <= -np <= --max-np")
-        if self.cooldown and self.cooldown[0] > self.cooldown[1]:
-            raise UsageError(f"--blacklist-cooldown-range {self.cooldown[0]} {self.cooldown[1]} is empty", "give the shorter time first")
+        first, longest = self.blacklist_cooldown_range or (0, 0)
+        if first > longest:
+            raise UsageError(f"--blacklist-cooldown-range {first} {longest} is empty", "give the shorter time first")
 
 
 def taken_out(values: dict[str, object]) -> Elastic:
@@ -86,15 +85,23 @@ def run(elastic: Elastic, ranks: int | None, named: Sequence[Host], argv: Sequen
     limits = Limits(first, elastic.min_np or first, elastic.max_np or 1 << 20, float(elastic.elastic_timeout or 600), elastic.reset_limit)
     fixed = sum(host.slots or 1 for host in named) or max(first, elastic.max_np or 0)
     if not elastic.script:
-        return _run(argv, variables, discovery.Slots(lambda: fixed, elastic.cooldown), limits)
-    path = str(Path(elastic.script).absolute()) if Path(elastic.script).is_file() else elastic.script
-    script = discovery.Script(path, elastic.slots_per_host or 1)
+        if fixed < first:
+            raise UsageError(
+                f"{fixed} slots are too few for {first} ranks", f"busbw horovodrun -np {fixed}, or give more slots: -H localhost:{first}"
+            )
+        return _run(argv, variables, discovery.Slots(lambda: fixed, elastic.blacklist_cooldown_range), limits)
+    script = discovery.Script(elastic.script, elastic.slots_per_host or 1)
     try:
-        return _run(argv, variables, discovery.Slots(script.slots, elastic.cooldown), limits)
+        return _run(argv, variables, discovery.Slots(script.slots, elastic.blacklist_cooldown_range), limits)
     finally:
         script.stop()
 
 
 def _run(argv: Sequence[str], variables: Mapping[str, str], slots: discovery.Slots, limits: Limits) -> int:
+    launcher = Launcher(argv, {**os.environ, **variables}, slots, limits)
     with terminable():
-        return Launcher(argv, {**os.environ, **variables}, slots, limits).run()
+        try:
+            return launcher.run()
+        finally:
+            with signals_ignored():
+                launcher.end()

@@ -72,9 +72,15 @@ def test_check_build_prints_horovodruns_form(capsys: pytest.CaptureFixture[str])
         ("-np 4 --min-np 1 --max-np 3 python train.py", "error: --min-np 1, -np 4, --max-np 3 do not ascend"),
         ("-np 2 --min-np 1 --blacklist-cooldown-range 9 3 python train.py", "error: --blacklist-cooldown-range 9 3 is empty"),
         ("-np 2 --min-np 1 -H h1:2 python train.py", "error: h1 is not this host, and the workers of an elastic job run on one host"),
+        ("-np 4 --min-np 2 -H localhost:2 python train.py", "error: 2 slots are too few for 4 ranks"),
+        ("-np 2 --blacklist-cooldown-range 1 2 python train.py", "error: --blacklist-cooldown-range is for elastic jobs"),
+        ("-np 2 --host-discovery-script 'a python train.py", "error: --host-discovery-script 'a: No closing quotation"),
         ("-np 2 --min-np 1 --dry-run python train.py", "error: --dry-run prints mpirun's command line"),
-        ("-np 2 --host-discovery-script /bin/false python train.py", "error: --host-discovery-script /bin/false ended with 1"),
-        ("-np 2 --host-discovery-script ./none python train.py", "error: --host-discovery-script ./none cannot be run: No such file"),
+        ("-np 2 --host-discovery-script /bin/false python train.py", "error: --host-discovery-script /bin/false: exit code 1"),
+        (
+            "-np 2 --host-discovery-script ./none python train.py",
+            "error: --host-discovery-script ./none: exit code 127: ./none: No such file",
+        ),
         ("-np 2 --min-np 1 ./no-such-program", "error: ./no-such-program cannot be run: No such file"),
     ],
 )

@@ -1,26 +1,26 @@
 """The slots of this host: a fixed number, or the answers of a host discovery script, which is run every second."""
 
-import subprocess
+import shlex
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 from busbw.core.errors import BusbwError, UsageError
-from busbw.launch import hosts
-from busbw.launch.remote import is_local
+from busbw.launch import hosts, remote
 
 PERIOD_S, SCRIPT_LIMIT_S = 1.0, 30.0
 
 
 def parse(text: str, default_slots: int, source: str) -> int:
-    """The number of slots in a script's output: lines of `host:slots`, or of `host` with `default_slots`.
+    """The number of slots in a script's output: lines of `host:slots`, or of `host` with `default_slots`. A host may have 0 slots.
 
     Raises UsageError for a line that is not a host, and for another host.
     """
     slots = 0
-    for line in filter(None, (line.strip() for line in text.splitlines())):
-        for host in hosts.parse_hosts(line):
-            if not is_local(host.name):
+    for line in (line.strip() for line in text.splitlines()):
+        for host in hosts.parse_hosts(line) if line and not line.endswith(":0") else ():
+            if not remote.is_local(host.name):
                 raise UsageError(
                     f"{source}: {host.name} is not this host, and the workers of an elastic job run on one host",
                     "for several hosts, start the script with torchrun, which restarts all ranks from the last commit",
@@ -33,11 +33,15 @@ class Script:
     """Runs a discovery script from a thread. `slots()` is its last valid answer."""
 
     def __init__(self, command: str, default_slots: int) -> None:
-        """Runs it once.
+        """Runs it once. `command`: a file, or words as in a shell.
 
         Raises UsageError if that fails.
         """
-        self._command, self._default = command, default_slots
+        self._source, self._default = f"--host-discovery-script {command}", default_slots
+        try:
+            self._words = [str(Path(command).absolute())] if Path(command).is_file() else shlex.split(command)
+        except ValueError as error:
+            raise UsageError(f"{self._source}: {error}", "write words as in a shell") from error
         self._slots = self._ask()
         self._stopped = threading.Event()
         threading.Thread(target=self._repeat, name="host discovery", daemon=True).start()
@@ -51,26 +55,21 @@ class Script:
         self._stopped.set()
 
     def _ask(self) -> int:
-        source = f"--host-discovery-script {self._command}"
-        hint = "let it print one line per host: localhost:4"
-        try:
-            done = subprocess.run(
-                [self._command], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=SCRIPT_LIMIT_S, check=False
-            )
-        except subprocess.TimeoutExpired:
-            raise UsageError(f"{source} has not ended within {SCRIPT_LIMIT_S:g} s", hint) from None
-        except OSError as error:
-            raise UsageError(f"{source} cannot be run: {error.strerror}", f"chmod +x {self._command}; it needs a #! line") from error
-        if done.returncode:
-            raise UsageError(f"{source} ended with {done.returncode}: {done.stderr.strip()[-200:]}", hint)
-        return parse(done.stdout, self._default, source)
+        (done,) = remote.run(["localhost"], self._words, SCRIPT_LIMIT_S)
+        if done.problem:
+            raise UsageError(f"{self._source}: {done.problem}", "make it executable, and let it print one line per host: localhost:4")
+        return parse(done.out.decode(errors="replace"), self._default, self._source)
 
     def _repeat(self) -> None:
+        said = ""
         while not self._stopped.wait(PERIOD_S):
             try:
                 self._slots = self._ask()
+                said = ""
             except BusbwError as error:  # the last answer stays valid
-                sys.stderr.write(f"busbw horovodrun: {error}\n")
+                if str(error) != said:
+                    said = str(error)
+                    sys.stderr.write(f"busbw horovodrun: {said}; {self._slots} slots stay in use\n")
 
 
 class Slots:

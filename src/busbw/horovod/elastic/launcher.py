@@ -4,11 +4,12 @@ A world is a set of workers that train together. It ends when one of its workers
 each worker then asks for the next one.
 """
 
+import contextlib
+import os
 import select
-import shutil
 import signal
+import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ class Limits:
 
 
 class Launcher:
-    """One job. `run` returns its exit code."""
+    """One job. `run` returns its exit code. `end` must be called after it, also if it fails."""
 
     def __init__(self, argv: Sequence[str], environ: Mapping[str, str], slots: Slots, limits: Limits) -> None:
         self._argv, self._environ, self._slots, self._limits = argv, environ, slots, limits
@@ -45,26 +46,22 @@ class Launcher:
         self._code = 0  # of the last worker that failed
         self._finished_s: float | None = None  # when the first worker ended with 0
         self._short_s: float | None = None  # since when workers are too few
-        self._folder = tempfile.mkdtemp(prefix="busbw-horovod-")
 
     def run(self) -> int:
         """Run until all workers have ended. Returns 0, or the exit code of the worker that failed last (128 + N for signal N).
 
         Raises NoMeasurement: too few slots, too many worlds, or a worker that does not end.
         """
-        try:
-            while True:
-                self._reap()
-                if self._finished_s is not None:
-                    self._finish(self._finished_s)
-                else:
-                    self._fit()
-                    self._form()
-                if not self._workers and (self._finished_s is not None or self._code):
-                    return self._code
-                self._listen()
-        finally:
-            self._end()
+        while True:
+            self._reap()
+            if self._lost() or (self._finished_s is not None and not self._workers):
+                return self._code
+            if self._finished_s is not None:
+                self._finish(self._finished_s)
+            else:
+                self._fit()
+                self._form()
+            self._listen()
 
     def _reap(self) -> None:
         """Take note of workers that have ended."""
@@ -83,10 +80,13 @@ class Launcher:
                 how = f"ended with {code}" if code > 0 else f"was killed by signal {-code}"
                 _say(f"{worker} {how}")
 
+    def _lost(self) -> bool:
+        """Whether all workers that had the state of the training have failed. New ones would begin again."""
+        left = [worker for worker in self._workers if worker.state is not State.LEAVING and (worker.rank >= 0 or not self._worlds)]
+        return self._code != 0 and self._finished_s is None and not left
+
     def _fit(self) -> None:
         """Start workers on free slots."""
-        if self._code and not self._workers:
-            return  # the state of the training is lost
         staying = self._staying()
         taken = {worker.slot for worker in self._workers}
         free = [slot for slot in self._slots.usable(time.monotonic()) if slot not in taken]
@@ -135,16 +135,17 @@ class Launcher:
         waiting = (worker for worker in self._workers if worker.state is State.READY and worker.rank >= 0)
         waited_s = max((time.monotonic() - worker.since_s for worker in waiting), default=0.0)
         if waited_s > self._limits.timeout_s:
-            for worker in running:
+            for worker in (one for one in running if not one.killed):
                 _say(f"{worker} did not join a new world within {self._limits.timeout_s:g} s")
                 worker.signal(signal.SIGKILL)
+                worker.killed = True
 
     def _start_world(self, members: Sequence[Worker]) -> None:
         if self._limits.resets is not None and self._worlds > self._limits.resets:
             raise NoMeasurement(f"the workers have changed more than {self._limits.resets} times", "give a larger --reset-limit")
         self._worlds += 1
         self._told, self._short_s = False, None
-        store = f"{self._folder}/{self._worlds}"
+        store = os.memfd_create("busbw-horovod")
         slots = ", ".join(str(worker.slot) for worker in members)
         _say(f"world {self._worlds}: {len(members)} rank{'s' * (len(members) > 1)} on slot{'s' * (len(members) > 1)} {slots}")
         for worker in self._workers:
@@ -153,8 +154,9 @@ class Launcher:
         for rank, worker in enumerate(members):
             worker.rank = rank
             worker.become(State.RUNNING)
-            place = {"number": self._worlds, "rank": rank, "size": len(members), "local_rank": worker.slot, "store": store}
-            messages.send(worker.link, messages.WORLD, **place)
+            place = {"number": self._worlds, "rank": rank, "size": len(members), "local_rank": worker.slot}
+            messages.send(worker.link, messages.WORLD, [store], **place)
+        os.close(store)
 
     def _finish(self, since_s: float) -> None:
         """A worker has done its work: the others may end theirs, and none joins a new world."""
@@ -179,7 +181,7 @@ class Launcher:
                 if message["kind"] == messages.READY:
                     links[link].become(State.READY)
 
-    def _end(self) -> None:
+    def end(self) -> None:
         """End all workers."""
         for worker in self._workers:
             worker.signal(signal.SIGTERM)
@@ -188,8 +190,8 @@ class Launcher:
             time.sleep(TICK_S / 10)
         for worker in self._workers:
             worker.close()
-            worker.process.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                worker.process.wait(END_LIMIT_S)
 
 
 def _say(text: str) -> None:

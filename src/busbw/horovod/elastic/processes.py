@@ -12,6 +12,7 @@ from enum import Enum
 
 from busbw.core.errors import UsageError
 from busbw.horovod.elastic import messages
+from busbw.host.process import die_with_parent
 
 
 class State(Enum):
@@ -34,6 +35,7 @@ class Worker:
     state: State = State.STARTING
     since_s: float = field(default_factory=time.monotonic)  # of the state
     rank: int = -1  # in the current world
+    killed: bool = False  # by the launcher, and it will end soon
 
     def __str__(self) -> str:
         """As messages name it."""
@@ -50,7 +52,7 @@ class Worker:
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the worker and all processes of its group."""
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # it may have changed its user
             os.killpg(self.process.pid, number)
 
     def close(self) -> None:
@@ -73,6 +75,7 @@ def start(argv: Sequence[str], environ: Mapping[str, str], slot: int) -> Worker:
             pass_fds=[descriptor],
             stdin=subprocess.DEVNULL,
             start_new_session=True,
+            preexec_fn=die_with_parent,  # also before it listens to the launcher
         )
     except OSError as error:
         ours.close()

@@ -19,13 +19,16 @@ class World:
     rank: int
     size: int
     local_rank: int  # the slot, which a worker keeps: scripts select a GPU by it once
-    store: str  # the file through which the ranks find each other
+    # Descriptor of the file through which the ranks find each other. It stays open, one per world: a FileStore writes to its path when it
+    # is collected, which may be worlds later, and the path must not have become that of another file.
+    store: int
 
 
 class _Launcher:
     """The connection to the launcher."""
 
     def __init__(self, descriptor: int) -> None:
+        os.set_inheritable(descriptor, False)  # for children that do not close it
         self._socket = socket.socket(fileno=descriptor)
         self._worlds: queue.Queue[World | None] = queue.Queue()
         self.changed = threading.Event()
@@ -34,9 +37,7 @@ class _Launcher:
     def next_world(self) -> World | None:
         """The next world; None if this worker is not in it. The launcher's limits apply, and its end ends this process."""
         messages.send(self._socket, messages.READY)
-        world = self._worlds.get()
-        self.changed.clear()
-        return world
+        return self._worlds.get()
 
     def _listen(self) -> None:
         reader = messages.Reader(self._socket)
@@ -46,7 +47,8 @@ class _Launcher:
                 if kind == messages.CHANGED:
                     self.changed.set()
                 else:
-                    self._worlds.put(World(**message) if kind == messages.WORLD else None)
+                    self.changed.clear()  # here, since a message about the new world may follow at once
+                    self._worlds.put(World(**message, store=reader.files.pop(0)) if kind == messages.WORLD else None)
         with contextlib.suppress(OSError):  # the launcher may have been the reader
             sys.stderr.write("busbw horovod: the launcher has ended, so this worker ends too\n")
             sys.stderr.flush()
@@ -88,7 +90,7 @@ def changed() -> bool:
 
 def _connection() -> _Launcher | None:
     global _launcher
-    descriptor = os.environ.pop(messages.VARIABLE, "")  # children do not inherit the socket
+    descriptor = os.environ.pop(messages.VARIABLE, "")  # it is not for children
     if descriptor:
         _launcher = _Launcher(int(descriptor))
     return _launcher

@@ -85,7 +85,7 @@ class Executor:
                 operation = self._as_joined(answer)
                 if operation is None:
                     continue
-            self._timeline.span(answer.request.name, NEGOTIATE.format(answer.request.kind.upper()), operation.since_s, time.monotonic())
+            self._timeline.span(_label(answer.request), NEGOTIATE.format(answer.request.kind.upper()), operation.since_s, time.monotonic())
             if batch and not self._fits(batch, answer, operation):
                 self._all_reduce(batch)
                 batch = []
@@ -195,9 +195,9 @@ class Executor:
         for answer, operation in batch:
             request, name = answer.request, answer.request.kind.upper()
             types, shapes = [str(dtype).removeprefix("torch.") for dtype in request.dtypes], [list(shape) for shape in request.shapes]
-            self._timeline.span(request.name, name, begin_s, end_s, dtype=types, shape=shapes)
+            self._timeline.span(_label(request), name, begin_s, end_s, dtype=types, shape=shapes)
             backend = "NCCL" if operation.device.type == "cuda" else "GLOO"
-            self._timeline.span(request.name, f"{backend}_{_ACTIVITIES.get(name, name)}", begin_s, end_s, fused=len(batch))
+            self._timeline.span(_label(request), f"{backend}_{_ACTIVITIES.get(name, name)}", begin_s, end_s, fused=len(batch))
 
     @contextlib.contextmanager
     def _on(self, batch: _Batch) -> Iterator["torch.cuda.Event | None"]:
@@ -220,3 +220,8 @@ class Executor:
     def _finish(self, operation: Operation, results: list[object], done: "torch.cuda.Event | None") -> None:
         results = list(operation.given) or results
         operation.handle.finish(results if operation.grouped else results[0], done)
+
+
+def _label(request: Request) -> str:
+    """Its name in the timeline. Operations of several process sets may have one name at the same time."""
+    return request.name + (f" (process set {request.set_id})" if request.set_id else "")

@@ -30,7 +30,7 @@ def store(info: RankInfo, timeout: timedelta, world: World | None = None) -> dis
         NoMeasurement: this host has no interface of the network that horovodrun was given.
     """
     if world is not None:
-        kept = dist.FileStore(world.store)
+        kept = dist.FileStore(f"/proc/self/fd/{world.store}")
         kept.set_timeout(timeout)
         return kept
     global _times

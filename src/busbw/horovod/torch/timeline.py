@@ -4,7 +4,10 @@ Format: Trace Event Format, "JSON array" with complete (X), instant (i) and meta
 closing bracket be absent. Each event is written by one system call and no comma follows it, so the file is valid after a kill too.
 """
 
+import errno
 import json
+import os
+import sys
 import threading
 import time
 from pathlib import Path
@@ -33,8 +36,8 @@ class Timeline:
         with self._lock:
             self._file = Path(path).open("wb", buffering=0)  # noqa: SIM115 - until stop
             self._processes, self._began_s, self._mark_cycles = {}, time.monotonic(), mark_cycles
-            self._file.write(
-                b"[\n" + self._named("process_name", 0, name="rank 0", start_time_since_epoch_in_micros=time.time_ns() // 1000)
+            self._write(
+                self._named("process_name", 0, name="rank 0", start_time_since_epoch_in_micros=time.time_ns() // 1000), before=b"[\n"
             )
             self._write(self._named("process_sort_index", 0, sort_index=0))
 
@@ -42,7 +45,8 @@ class Timeline:
         """Close the file."""
         with self._lock:
             if self._file is not None:
-                self._file.write(b"\n]\n")
+                self._write(b"\n]\n", before=b"")
+            if self._file is not None:
                 self._file.close()
                 self._file = None
 
@@ -75,9 +79,19 @@ class Timeline:
     def _named(what: str, process: int, **args: Any) -> bytes:
         return _json({"name": what, "ph": "M", "pid": process, "tid": 0, "args": args})
 
-    def _write(self, event: bytes) -> None:
-        assert self._file is not None
-        self._file.write(b",\n" + event)
+    def _write(self, event: bytes, before: bytes = b",\n") -> None:
+        """Write, or end the trace if that fails: the training goes on."""
+        if self._file is None:
+            return
+        try:
+            written = self._file.write(before + event)
+            if written < len(before + event):
+                self._file.truncate(self._file.tell() - written)  # of whole events
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            sys.stderr.write(f"busbw horovod: the timeline {self._file.name} ends: {error.strerror}\n")
+            self._file.close()
+            self._file = None
 
 
 def _json(event: dict[str, Any]) -> bytes:

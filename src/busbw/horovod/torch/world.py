@@ -31,6 +31,7 @@ from busbw.horovod.torch.timeline import Timeline
 _named: set[str] = set()
 _joined = 0  # jobs so far
 _at_exit = False
+_ATTEMPTS = 3  # to form a world
 
 
 def init(comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
@@ -39,24 +40,22 @@ def init(comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet] |
     If torch.distributed is initialized, its ranks are used. Otherwise it is initialized here and destroyed at `shutdown`.
     `comm`: all ranks, or None. `process_sets`: sets to register, or "dynamic" to allow `add_process_set` later.
 
-    In an elastic job: join the next world, which the launcher forms.
+    In an elastic job: join the next world, which the launcher forms. If a rank is lost meanwhile, join the one after it.
 
     Raises:
         Refused: an invalid variable or argument.
-        HorovodInternalError: the world of an elastic job could not be formed, because a rank was lost.
+        HorovodInternalError: several worlds of an elastic job in a row could not be formed.
         SystemExit: the elastic job goes on without this process.
     """
     global _at_exit
     if context.is_initialized():
         return
-    assigned = worker.join()
-    info, options = environment.rank_info(os.environ), environment.options(os.environ)
-    settings = _settings(options)
+    options = environment.options(os.environ)
     if process_sets == "dynamic":
         options = dataclasses.replace(options, dynamic_sets=True)
     elif isinstance(process_sets, str):
         raise Refused(f"process_sets is '{process_sets}'", 'give a list of hvd.ProcessSet, or "dynamic"')
-    here = _join(info, options, settings, comm) if assigned is None else _join_world(info, options, settings, assigned)
+    here, assigned = _join_elastic(options) if worker.elastic() else (_join(options, comm), None)
     context.replace(here)
     context.handles.reset()
     global_process_set.ranks = list(range(here.info.size))
@@ -88,21 +87,29 @@ def _settings(options: Options) -> Settings | None:
     return settings if settings.two_d or settings.method != DENSE else None
 
 
-def _join_world(info: RankInfo, options: Options, settings: Settings | None, assigned: World) -> Context:
-    """Join a world of an elastic job."""
+def _join_elastic(options: Options) -> tuple[Context, World | None]:
+    """Join the next world of an elastic job."""
     if dist.is_initialized():
         raise Refused("torch.distributed is initialized, and ranks of an elastic job change", "call hvd.init() without it")
-    try:
-        return _join(info, options, settings, None, assigned)
-    except RuntimeError as error:
-        if dist.is_initialized():
+    failures = 0
+    while True:
+        assigned = worker.join()
+        try:
+            return _join(options, None, assigned), assigned
+        except RuntimeError as error:  # a rank may be lost
+            if not dist.is_initialized():
+                # PyTorch numbers groups, which must be the same on all ranks, and begins anew only after a group was destroyed.
+                dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
             dist.destroy_process_group()
-        raise HorovodInternalError(f"world {assigned.number} of {info.size} ranks could not be formed ({error})") from error
+            failures += 1
+            failed = HorovodInternalError(f"a world of the elastic job could not be formed ({error})")
+            if failures == _ATTEMPTS:
+                raise failed from error
+            sys.stderr.write(f"busbw horovod: {failed}\n")
 
 
-def _join(
-    info: RankInfo, options: Options, settings: Settings | None, comm: Sequence[int] | None, assigned: World | None = None
-) -> Context:
+def _join(options: Options, comm: Sequence[int] | None, assigned: World | None = None) -> Context:
+    info, settings = environment.rank_info(os.environ), _settings(options)
     timeout = timedelta(seconds=options.timeout_s)
     ours = not dist.is_initialized()
     if os.environ.get("HOROVOD_GLOO_IFACE"):

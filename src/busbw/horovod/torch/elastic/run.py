@@ -25,7 +25,9 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 if not skip_sync:
                     state.sync()
-                return func(state, *args, **kwargs)
+                result = func(state, *args, **kwargs)
+                state.remove_commit()
+                return result
             except HorovodInternalError:
                 if context.current().controller.failed and not worker.elastic():
                     raise
@@ -33,17 +35,8 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
                 skip_sync = False
             except HostsUpdatedInterrupt as interrupt:
                 skip_sync = interrupt.skip_sync
-            _join_again()
+            world.shutdown()
+            world.init()
             state.on_reset()
 
     return wrapper
-
-
-def _join_again() -> None:
-    """Join the next world. If a rank is lost while it is formed, join the one after it; the launcher limits how often."""
-    world.shutdown()
-    while True:
-        try:
-            return world.init()
-        except HorovodInternalError:
-            continue

@@ -2,6 +2,7 @@
 
 import copy
 import os
+import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +11,10 @@ from typing import Any
 import torch
 
 from busbw.horovod.elastic import worker
-from busbw.horovod.torch import calls, context
+from busbw.horovod.torch import calls, context, ops
 from busbw.horovod.torch.calls import Call
 from busbw.horovod.torch.elastic.sampler import ElasticSampler
-from busbw.horovod.torch.errors import HostsUpdatedInterrupt
+from busbw.horovod.torch.errors import HostsUpdatedInterrupt, Refused
 from busbw.horovod.torch.functions import allgather_object, broadcast_object
 from busbw.horovod.torch.requests import Kind
 
@@ -31,7 +32,7 @@ class TorchState:
     def __init__(self, model: torch.nn.Module | None = None, optimizer: torch.optim.Optimizer | None = None, **kwargs: Any) -> None:
         given = {"model": model, "optimizer": optimizer, **kwargs}
         self._stateful = [name for name, value in given.items() if hasattr(value, "state_dict")]
-        self._plain = [name for name, value in given.items() if value is not None and name not in self._stateful]
+        self._plain = [name for name in kwargs if name not in self._stateful]
         for name, value in given.items():
             setattr(self, name, value)
         self._commits = 0
@@ -58,7 +59,7 @@ class TorchState:
         self.save()
         path = self.path()
         if path is not None and context.local_rank() == 0:
-            part = path.with_suffix(".part")
+            part = path.with_name(f"{path.name}.part")
             torch.save({"commits": self._commits, "kept": self._kept}, part)
             part.replace(path)  # atomic
         self.check_host_updates()
@@ -95,6 +96,14 @@ class TorchState:
         self.restore()
         return True
 
+    def remove_commit(self) -> None:
+        """Remove the file of commits once all ranks have done their work, so that a later run with the same id begins anew."""
+        path = self.path()
+        if path is not None:
+            ops.barrier()
+            if context.local_rank() == 0:
+                path.unlink(missing_ok=True)
+
     def sync(self) -> None:
         """Copy the state of the (first) rank with the latest commit to all ranks."""
         commits = allgather_object(self._commits)
@@ -107,9 +116,8 @@ class TorchState:
 
     def path(self) -> Path | None:
         """The file of commits; None if no launcher would restart this process."""
-        run = os.environ.get(_RUN)
-        folder = os.environ.get(_FOLDER) or tempfile.gettempdir()
-        return Path(folder) / f"busbw-elastic-{os.getuid()}-{run}.pt" if run else None
+        run, folder = os.environ.get(_RUN), os.environ.get(_FOLDER)
+        return (Path(folder) if folder else _own_folder()) / f"busbw-elastic-{os.getuid()}-{run}.pt" if run else None
 
     def _now(self) -> dict[str, Any]:
         states = {name: getattr(self, name).state_dict() for name in self._stateful}
@@ -120,3 +128,17 @@ class TorchState:
             getattr(self, name).load_state_dict(state)
         for name, value in found["values"].items():
             setattr(self, name, value)
+
+
+def _own_folder() -> Path:
+    """A folder for temporary files that only this user can open: a commit is a pickle, which runs code when it is loaded.
+
+    Raises:
+        Refused: another user made it, or others can write to it.
+    """
+    folder = Path(tempfile.gettempdir()) / f"busbw-elastic-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise Refused(f"{folder} is not a folder that only this user can open", f"remove it, or set {_FOLDER} to a folder of your own")
+    return folder
