@@ -42,6 +42,7 @@ from busbw.views import tuning
 DEFAULTS = {"min_bytes": 1 << 10, "max_bytes": 64 << 20, "step_bytes": None, "step_factor": 4, "datatype": None, "op": None}
 
 OF_SEARCH = ("file", "force", "seconds", "settings")
+NOT_BLOCKING = "NCCL_COMM_BLOCKING"  # with 0, NCCL chooses in a thread of its own, perhaps when the next candidate is set already
 
 
 def _row(field: str, default: int | None) -> Option:
@@ -89,7 +90,7 @@ def command(
     Every candidate is measured in turn with NCCL's choice. What is faster goes into a table for the tuner plugin of busbw-native, after a
     check with new ranks. Exit code 0 also if NCCL's choice is best; with --check 1 if a size is slower or has wrong data with the table.
     """
-    _refuse_set(("NCCL_ALGO", "NCCL_PROTO", *CHANNEL_VARIABLES) if variables else (TUNER.plugin, TUNER.table))
+    _refuse_set(("NCCL_ALGO", "NCCL_PROTO", *CHANNEL_VARIABLES) if variables else (TUNER.plugin, TUNER.table, NOT_BLOCKING))
     where = Where(**take_where(fields))
     _refuse_ignored(checked, variables)
     sweep = {field: fields.pop(field) for field in DEFAULTS}

@@ -53,11 +53,14 @@ def test_bad_input_is_explained(
     assert (got, said in said_by) == (code, True), said_by
 
 
-def test_a_tuner_that_is_set_already_is_refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BUSBW_TUNER_TABLE", "/tmp/table")
+@pytest.mark.parametrize(("name", "value"), [("BUSBW_TUNER_TABLE", "/tmp/table"), ("NCCL_COMM_BLOCKING", "0")])
+def test_a_variable_that_changes_how_nccl_chooses_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
     assert main(["busbw", "tune", "all_reduce", *SIM]) == 2
     said = capsys.readouterr().err
-    assert "BUSBW_TUNER_TABLE=/tmp/table is set" in said and "hint: unset BUSBW_TUNER_TABLE" in said
+    assert f"{name}={value} is set" in said and f"hint: unset {name}" in said
 
 
 def test_a_rank_of_another_job_does_not_start_ranks(
