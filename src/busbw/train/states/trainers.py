@@ -195,9 +195,8 @@ def _deepspeed(spec: TrainSpec, device: torch.device, method: StateMethod) -> Ma
     try:
         engine, *_ = deepspeed.initialize(model=net, model_parameters=list(net.parameters()), config=settings, dist_init_required=False)
     except (RuntimeError, AssertionError, OSError) as error:
-        raise NoMeasurement(
-            f"deepspeed did not start: {error}", "its CPU Adam is compiled at the start: pip install ninja, nvcc"
-        ) from error
+        why = f"{error} ({error.__cause__})" if error.__cause__ else str(error)
+        raise NoMeasurement(f"deepspeed did not start: {why}", "its CPU Adam is compiled at the start: pip install ninja, nvcc") from error
     yield DeepSpeed(engine)
 
 
