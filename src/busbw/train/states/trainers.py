@@ -184,6 +184,7 @@ def _deepspeed(spec: TrainSpec, device: torch.device, method: StateMethod) -> Ma
     settings = {
         "train_micro_batch_size_per_gpu": spec.batch_size,
         "bf16": {"enabled": True},
+        "gradient_clipping": 0.0,  # its default is 1.0, and the other ways do not clip
         "optimizer": {"type": "AdamW", "params": {"lr": RATE, "weight_decay": 0.01}},
         "zero_optimization": {
             "stage": method.values.get("stage", 2),
