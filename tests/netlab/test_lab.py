@@ -171,8 +171,9 @@ def test_killed_processes_are_seen_and_nothing_is_left_of_the_others(name):
     h1, h2 = status.stdout.splitlines()[2:]
     assert re.search(r" 2 +ok$", h1), "sshd and the sleeper"
     assert h2.endswith("sshd has ended")
-    inside = subprocess.run(on(name, "h1", sys.executable, "-m", "busbw", "lab", "down", "--name", name), env=ENVIRONMENT, check=False)
-    assert inside.returncode == 2, "it would end itself"
+    for verb, own in (("down", name), ("up", f"{name}b")):
+        inside = subprocess.run(on(name, "h1", sys.executable, "-m", "busbw", "lab", verb, "--name", own), env=ENVIRONMENT, check=False)
+        assert inside.returncode == 2, "down would end itself, and only h1 would see the other lab"
     # A network that somebody has removed, and a process that has left it.
     subprocess.run(on(name, "h1", "unshare", "--net", "setsid", "--fork", "sleep", "600"), env=ENVIRONMENT, check=True, timeout=30)
     subprocess.run(["umount", "-l", f"/run/netns/bb{lab['token']}h2"], check=True)

@@ -7,13 +7,14 @@ import uuid
 from collections.abc import Iterator, Sequence
 from functools import partial
 from ipaddress import IPv4Network
+from pathlib import Path
 
 import msgspec
 
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.labs import NETWORK, HostStatus, Lab, LabHost, LabSpec, LabStatus, check_name
 from busbw.lab import entering, gpus, network, sshd, state
-from busbw.lab.processes import NAMESPACES, inside, kill_all, mark, mounting
+from busbw.lab.processes import exists, inside, kill_all, mark, mounting
 
 
 def check_root() -> None:
@@ -57,8 +58,7 @@ def down(name: str) -> None:
         if lab is None and name not in swept:
             raise _none(name)
         if lab is not None and name not in swept:
-            if os.getpid() in mounting(lab.hosts_name):
-                raise UsageError(f"this command runs on a host of lab '{name}' and would end itself", "run it outside of the lab")
+            _check_outside(lab)
             remove(lab)
 
 
@@ -77,7 +77,7 @@ def find(name: str) -> Lab:
 def check_hosts(lab: Lab, hosts: Sequence[LabHost]) -> None:
     """NoMeasurement if the network of a host is gone."""
     for host in hosts:
-        if not (NAMESPACES / host.namespace).exists():
+        if not exists(host.namespace):
             raise NoMeasurement(
                 f"the network of {host.name} in lab '{lab.name}' is gone", f"busbw lab down --name {lab.name}, and make it anew"
             )
@@ -94,7 +94,7 @@ def status(lab: Lab) -> LabStatus:
     hosts = [
         HostStatus(
             host=host,
-            there=(NAMESPACES / host.namespace).exists(),
+            there=exists(host.namespace),
             processes=len(inside(host.namespace)),
             sshd=sshd.listens(lab, host) if lab.spec.sshd else None,
         )
@@ -114,6 +114,8 @@ def _make(spec: LabSpec, stays: bool) -> Lab:
     # Locked until it stands: a `down` meanwhile would remove the state, and so what is made after it would have none.
     with state.locked():
         _sweep()
+        for other in every():
+            _check_outside(other)
         if state.read(spec.name):
             raise UsageError(f"there is a lab '{spec.name}'", f"busbw lab down --name {spec.name}, or use another --name")
         try:
@@ -129,6 +131,12 @@ def _make(spec: LabSpec, stays: bool) -> Lab:
                 raise NoMeasurement(f"{where}: {error.strerror or error}", f"df -h {state.FOLDER.parent}") from error
             raise
     return lab
+
+
+def _check_outside(lab: Lab) -> None:
+    """UsageError on a host of the lab: `down` would end itself, and what `up` makes is seen on this host alone."""
+    if lab.hosts_name in Path("/proc/self/mountinfo").read_text(errors="replace"):
+        raise UsageError(f"this command runs on a host of lab '{lab.name}'", "run it outside of the lab's hosts")
 
 
 def _build(lab: Lab) -> None:

@@ -64,7 +64,9 @@ def environment(lab: Lab, host: LabHost, environ: Mapping[str, str]) -> dict[str
 def write_hosts(lab: Lab) -> None:
     """Write what is mounted at /etc/hosts on each host."""
     lines = ["127.0.0.1 localhost", "::1 localhost", *(f"{host.address} {host.name}" for host in lab.hosts)]
-    Path(lab.hosts_file).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path = Path(lab.hosts_file)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path.chmod(0o644)  # other users read it too, whatever the umask
 
 
 def write_agent(lab: Lab) -> Path:

@@ -23,6 +23,14 @@ def alive(one: Mark) -> bool:
     return start_time(one.pid) == one.start
 
 
+def exists(namespace: str) -> bool:
+    """Whether there is a named network namespace; a file alone is what a killed process or another mount namespace leaves."""
+    try:
+        return (NAMESPACES / namespace).stat().st_dev != NAMESPACES.stat().st_dev
+    except OSError:
+        return False
+
+
 def inside(namespace: str) -> list[int]:
     """Processes in a named network namespace; none if there is no such namespace."""
     try:
