@@ -145,9 +145,11 @@ def test_two_labs_do_not_disturb_each_other(name):
     try:
         second = made(other)
         assert received(name, "h1", "h2", "h3") == pytest.approx(25e6, rel=0.15), "what a host receives is limited too"
-        lines = busbw("exec", "--name", name, "--all", "--", "sh", "-c", "hostname; exit $(hostname | tr -d h)")
+        lines = busbw(
+            "exec", "--name", name, "--all", "--", "sh", "-c", "printf a; sleep 0.2; hostname; printf b; exit $(hostname | tr -d h)"
+        )
         assert lines.returncode == 3, "the largest exit code"
-        assert sorted(lines.stdout.splitlines()) == ["h1: h1", "h2: h2", "h3: h3"]
+        assert sorted(lines.stdout.splitlines()) == ["h1: ah1", "h1: b", "h2: ah2", "h2: b", "h3: ah3", "h3: b"]
         assert busbw("down", "--name", name).returncode == 0
         assert left(first) == [], "processes of the other lab keep nothing of it"
         status = busbw("status", "--name", other)

@@ -33,11 +33,12 @@ class _Stream:
     rest: str = ""
 
     def feed(self, data: bytes) -> None:
-        """Write complete lines of `data`; all of it if that is empty, which ends the stream."""
-        lines = (self.rest + self.decoder.decode(data, final=not data)).split("\n")
-        self.rest = lines.pop() if data else ""
-        if lines != [""]:
-            self.write("\n".join(f"{self.host}: {line.rstrip()}" for line in lines if line or data))
+        """Write the lines that `data` completes. Without data the stream has ended, and so has its last line."""
+        *lines, self.rest = (self.rest + self.decoder.decode(data, final=not data)).split("\n")
+        if self.rest and not data:
+            lines.append(self.rest)
+        if lines:
+            self.write("\n".join(f"{self.host}: {line.rstrip()}" for line in lines))
 
 
 def run(lab: Lab, line: Sequence[str], environ: Mapping[str, str], out: Write, err: Write) -> int:
@@ -48,7 +49,7 @@ def run(lab: Lab, line: Sequence[str], environ: Mapping[str, str], out: Write, e
     with contextlib.ExitStack() as undo, selectors.DefaultSelector() as selector:
         running = []
         for host in lab.hosts:
-            process = subprocess.Popen(
+            command = subprocess.Popen(
                 enter(lab, host, *line),
                 env=environment(lab, host, environ),
                 stdin=subprocess.DEVNULL,
@@ -56,7 +57,7 @@ def run(lab: Lab, line: Sequence[str], environ: Mapping[str, str], out: Write, e
                 stderr=subprocess.PIPE,
                 preexec_fn=die_with_parent,
             )
-            undo.callback(process.wait)
+            process = undo.enter_context(command)
             undo.callback(process.kill)
             running.append(process)
             for stream, write in _outputs(process, out, err):
