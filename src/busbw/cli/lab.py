@@ -79,7 +79,7 @@ def exec_(name: str, on_all: bool, words: tuple[str, ...]) -> int:
         _become(lab, lab.host(words[0]), line)
     except OSError as error:
         raise NoMeasurement(
-            f"{error.filename or 'exec'}: {error.strerror}", "install util-linux, which has nsenter, unshare and taskset"
+            f"{os.fsdecode(error.filename or 'exec')}: {error.strerror}", "install util-linux, which has nsenter, unshare and taskset"
         ) from error
 
 
