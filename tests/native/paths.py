@@ -85,8 +85,9 @@ def paths(count: int, family: str = IPV4, forget: bool = False) -> Iterator[Path
     with contextlib.ExitStack() as undo:
         hosts = [Host(f"bb{token}h{n}", ["out"], [_address(family, n, 1)]) for n in (1, 2)]
         routers = [f"bb{token}r{n}" for n in (1, 2)]
-        for name in (*(host.namespace for host in hosts), *routers):
-            netlab.namespace(name, undo)
+        names = [*(host.namespace for host in hosts), *routers]
+        undo.enter_context(netlab.namespaces(token, names))
+        for name in names:
             # Otherwise the first packets wait until each link-local address is known to be the only one.
             _set(name, "net/ipv6/conf/all/accept_dad", 0)
             _set(name, "net/ipv6/conf/default/accept_dad", 0)

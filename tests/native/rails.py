@@ -96,8 +96,8 @@ def rails(count: int = 1, family: str = IPV4) -> Iterator[Rails]:
     token = uuid.uuid4().hex[:6]
     with contextlib.ExitStack() as undo:
         switch = f"bb{token}sw"
-        netlab.namespace(switch, undo)
-        hosts = [_host(token, number, count, family, undo) for number in (1, 2)]
+        hosts = [_host(token, number, count, family) for number in (1, 2)]
+        undo.enter_context(netlab.namespaces(token, [switch, *(host.namespace for host in hosts)]))
         for rail in range(count):
             netlab.ip("-n", switch, "link", "add", f"br{rail}", "type", "bridge")
             netlab.ip("-n", switch, "link", "set", f"br{rail}", "mtu", "9000", "up")
@@ -112,12 +112,10 @@ def _port(rail: int, host: int) -> str:
     return f"r{rail}h{host}"
 
 
-def _host(token: str, number: int, count: int, family: str, undo: contextlib.ExitStack) -> Host:
+def _host(token: str, number: int, count: int, family: str) -> Host:
     made = [f"10.78.{rail}.{number}" if family == IPV4 else f"fd78:0:0:{rail:x}::{number:x}" for rail in range(count)]
     addresses = [str(ipaddress.ip_address(one)) for one in made]  # in canonical form
-    host = Host(f"bb{token}h{number}", [f"n{token}{number}{rail}" for rail in range(count)], addresses)
-    netlab.namespace(host.namespace, undo)
-    return host
+    return Host(f"bb{token}h{number}", [f"n{token}{number}{rail}" for rail in range(count)], addresses)
 
 
 def _plug(host: Host, rail: int, switch: str, port: str) -> None:

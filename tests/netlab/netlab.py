@@ -8,14 +8,14 @@ import os
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from busbw import lab as library
 from busbw.core import labs
 from busbw.core.errors import NoMeasurement
-from busbw.lab import entering, network, processes
+from busbw.lab import building, entering, network, processes, state
 
 LIMIT_S = 20.0
 Unavailable = NoMeasurement  # this machine cannot emulate hosts; the message gives the reason
@@ -118,8 +118,23 @@ def ip(*words: str) -> str:
     return done.stdout
 
 
-def namespace(name: str, undo: contextlib.ExitStack) -> None:
-    """An empty network with a loopback that is up; gone when `undo` ends, with the processes in it. Unavailable."""
-    ip("netns", "add", name)
-    undo.callback(network.remove, name)
-    ip("-n", name, "link", "set", "lo", "up")
+@contextlib.contextmanager
+def namespaces(token: str, names: Sequence[str]) -> Iterator[None]:
+    """Empty networks with a loopback that is up; gone at the end, with the processes in them. Unavailable.
+
+    They count as a lab, so that they are gone with the next one if this process is killed.
+    """
+    spec = labs.LabSpec(name=f"test-{token}", names=list(names), sshd=False, gpus=0)
+    hosts = [labs.LabHost(name=name, namespace=name, address="", interface="") for name in names]
+    folder, owner = str(state.folder(spec.name)), processes.mark(os.getpid())
+    one = labs.Lab(boot_id=state.boot_id(), token=token, folder=folder, spec=spec, hosts=hosts, owner=owner)
+    try:
+        with state.locked():
+            state.write(one)
+        for name in names:
+            ip("netns", "add", name)
+            ip("-n", name, "link", "set", "lo", "up")
+        yield
+    finally:
+        with state.locked():
+            building.remove(one)

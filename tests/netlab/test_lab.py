@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from busbw.host.process import start_time
+
 pytestmark = pytest.mark.netlab
 
 SOURCE = str(Path(__file__).parents[2] / "src")
@@ -23,16 +25,19 @@ LABS = Path("/run/busbw-lab")
 SMALL = ("-b", "1K", "-e", "1K", "--timing", "classic", "--iters", "3", "--warmup-iters", "1")
 GIVE = """
 import socket
-with socket.create_server(("10.77.0.1", 7000)) as server:
+with socket.create_server(("", 7000)) as server:
     print("ready", flush=True)
-    server.accept()[0].sendall(bytes(20_000_000))
+    server.accept()[0].sendall(bytes(10_000_000))
 """
 TAKE = """
-import socket, time
-with socket.create_connection(("h1", 7000), 10) as one:
-    size, start = 0, time.monotonic()
-    while part := one.recv(1 << 20):
+import select, socket, sys, time
+left, size, start = [socket.create_connection((host, 7000), 10) for host in sys.argv[1:]], 0, time.monotonic()
+while left:
+    for one in select.select(left, [], [])[0]:
+        part = one.recv(1 << 20)
         size += len(part)
+        if not part:
+            left.remove(one)
 print(size / (time.monotonic() - start))
 """
 ECHO = """
@@ -65,6 +70,17 @@ def busbw(*words: str, limit_s: float = 60) -> "subprocess.CompletedProcess[str]
 
 def on(lab: str, host: str, *words: str) -> list[str]:
     return [sys.executable, "-m", "busbw", "lab", "exec", "--name", lab, host, "--", *words]
+
+
+def received(lab: str, receiver: str, *senders: str) -> float:
+    """Bytes per second that a host receives from others at the same time."""
+    with contextlib.ExitStack() as undo:
+        for sender in senders:
+            argv = on(lab, sender, sys.executable, "-c", GIVE)
+            give = undo.enter_context(subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT))
+            assert give.stdout and give.stdout.readline() == "ready\n"
+        take = on(lab, receiver, sys.executable, "-c", TAKE, *senders)
+        return float(subprocess.run(take, env=ENVIRONMENT, capture_output=True, check=True, timeout=30).stdout)
 
 
 def state(lab: str) -> dict[str, Any]:
@@ -106,10 +122,7 @@ def test_hosts_send_at_the_rate_run_a_collective_over_ssh_and_are_gone_after_dow
     again = busbw("up", "--name", name)
     assert again.returncode == 2
     assert f"hint: busbw lab down --name {name}" in again.stderr
-    with subprocess.Popen(on(name, "h1", sys.executable, "-c", GIVE), stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) as give:
-        assert give.stdout and give.stdout.readline() == "ready\n"
-        rate = float(subprocess.run(on(name, "h2", sys.executable, "-c", TAKE), env=ENVIRONMENT, capture_output=True, check=True).stdout)
-    assert rate == pytest.approx(25e6, rel=0.15), "200 Mbit/s are 25 MB/s"
+    assert received(name, "h2", "h1") == pytest.approx(25e6, rel=0.15), "200 Mbit/s are 25 MB/s"
     file = tmp_path / "result.json"
     words = ["-m", "busbw", "run", "all_reduce", "--engine", "mpi", "--hosts", "h1:1,h2:1", *SMALL, "--json", str(file)]
     done = subprocess.run(on(name, "h1", sys.executable, *words), env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False)
@@ -128,12 +141,15 @@ def test_hosts_send_at_the_rate_run_a_collective_over_ssh_and_are_gone_after_dow
 
 def test_two_labs_do_not_disturb_each_other(name):
     other = f"{name}b"
-    first = made(name, "--hosts", "3", "--no-sshd")
+    first = made(name, "--hosts", "3", "--no-sshd", "--rate", "200mbit")
     try:
         second = made(other)
-        lines = busbw("exec", "--name", name, "--all", "--", "sh", "-c", "hostname; exit $(hostname | tr -d h)")
+        assert received(name, "h1", "h2", "h3") == pytest.approx(25e6, rel=0.15), "what a host receives is limited too"
+        lines = busbw(
+            "exec", "--name", name, "--all", "--", "sh", "-c", "printf a; sleep 0.2; hostname; printf b; exit $(hostname | tr -d h)"
+        )
         assert lines.returncode == 3, "the largest exit code"
-        assert sorted(lines.stdout.splitlines()) == ["h1: h1", "h2: h2", "h3: h3"]
+        assert sorted(lines.stdout.splitlines()) == ["h1: ah1", "h1: b", "h2: ah2", "h2: b", "h3: ah3", "h3: b"]
         assert busbw("down", "--name", name).returncode == 0
         assert left(first) == [], "processes of the other lab keep nothing of it"
         status = busbw("status", "--name", other)
@@ -157,6 +173,16 @@ def test_killed_processes_are_seen_and_nothing_is_left_of_the_others(name):
     h1, h2 = status.stdout.splitlines()[2:]
     assert re.search(r" 2 +ok$", h1), "sshd and the sleeper"
     assert h2.endswith("sshd has ended")
+    for verb, own in (("down", name), ("up", f"{name}b")):
+        inside = subprocess.run(on(name, "h1", sys.executable, "-m", "busbw", "lab", verb, "--name", own), env=ENVIRONMENT, check=False)
+        assert inside.returncode == 2, "down would end itself, and only h1 would see the other lab"
+    # A network that somebody has removed, and a process that has left it.
+    subprocess.run(on(name, "h1", "unshare", "--net", "setsid", "--fork", "sleep", "600"), env=ENVIRONMENT, check=True, timeout=30)
+    subprocess.run(["umount", "-l", f"/run/netns/bb{lab['token']}h2"], check=True)
+    Path(f"/run/netns/bb{lab['token']}h2").unlink()
+    gone = busbw("exec", "--name", name, "--all", "--", "true")
+    assert gone.returncode == 3
+    assert f"error: the network of h2 in lab '{name}' is gone" in gone.stderr
     # A pid that was given to another process: it must not be taken for that of sshd.
     with subprocess.Popen(["sleep", "600"]) as stranger:
         Path(lab["folder"], "sshd_pid.h1").write_text(f"{stranger.pid}\n")
@@ -171,7 +197,7 @@ KILLED, INTERRUPTED = (signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)
 
 
 @pytest.mark.parametrize(
-    ("file", "number", "code"), [("state.json", *KILLED), ("state.json", *INTERRUPTED), ("hosts", *INTERRUPTED), ("sshd_pid.h1", *KILLED)]
+    ("file", "number", "code"), [("state.json", *KILLED), ("state.json", *INTERRUPTED), ("hosts.*", *INTERRUPTED), ("sshd_pid.h1", *KILLED)]
 )
 def test_an_up_that_is_stopped_leaves_nothing_after_the_next_command(name, file, number, code):
     """At several moments: when the state is there, the networks, and the first sshd."""
@@ -182,7 +208,7 @@ def test_an_up_that_is_stopped_leaves_nothing_after_the_next_command(name, file,
     finally:
         signal.signal(signal.SIGINT, before)
     deadline = time.monotonic() + 20
-    while not (LABS / name / file).exists() and process.poll() is None and time.monotonic() < deadline:
+    while not any((LABS / name).glob(file)) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.001)
     lab = state(name)
     process.send_signal(number)
@@ -195,10 +221,12 @@ def test_an_up_that_is_stopped_leaves_nothing_after_the_next_command(name, file,
 
 def test_what_a_killed_owner_left_is_removed_by_the_next_lab(name):
     script = (
-        "import sys, time; from busbw import lab; from busbw.core.labs import LabSpec\n"
-        "with lab.made(LabSpec(name=sys.argv[1], names=['a', 'b'], sshd=False)): print('up', flush=True); time.sleep(600)"
+        "import sys, time; from busbw import lab; from busbw.core.labs import LabSpec; import netlab\n"
+        "with lab.made(LabSpec(name=sys.argv[1], names=['a', 'b'], sshd=False)), netlab.namespaces(sys.argv[1], [sys.argv[2]]):"
+        " print('up', flush=True); time.sleep(600)"
     )
-    owner = subprocess.Popen([sys.executable, "-c", script, name], env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
+    bare, environ = f"bb{name}", {**ENVIRONMENT, "PYTHONPATH": f"{SOURCE}:{Path(__file__).parent}"}
+    owner = subprocess.Popen([sys.executable, "-c", script, name, bare], env=environ, stdout=subprocess.PIPE, text=True)
     with owner:
         assert owner.stdout
         if owner.stdout.readline() != "up\n":
@@ -206,11 +234,88 @@ def test_what_a_killed_owner_left_is_removed_by_the_next_lab(name):
         old = state(name)
         alive = busbw("up", "--name", name)
         assert alive.returncode == 2, "its owner lives"
+        assert Path("/run/netns", bare).exists()
         owner.kill()
     new = made(name, "--no-sshd")
     assert left(old) == [str(LABS / name)], "the folder is the new lab's"
+    assert not Path("/run/netns", bare).exists(), "nor of a test that makes networks of its own"
     assert busbw("down", "--name", name).returncode == 0
     assert left(new) == []
+
+
+def test_two_ups_of_one_name_make_one_lab_and_its_commands_end_with_exec(name):
+    argv = [sys.executable, "-m", "busbw", "lab", "up", "--no-sshd", "--name", name]
+    both = [subprocess.Popen(argv, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(2)]
+    codes = sorted(one.wait(60) for one in both)
+    if 3 in codes:
+        pytest.skip("no lab")
+    assert codes == [0, 2]
+    lab = state(name)
+    everywhere = [sys.executable, "-m", "busbw", "lab", "exec", "--name", name, "--all", "--"]
+    many = subprocess.run(["sh", "-c", '"$@" | head -n 1', "sh", *everywhere, "yes"], env=ENVIRONMENT, capture_output=True, timeout=30)
+    assert many.stdout in (b"h1: y\n", b"h2: y\n"), "it ends when nobody reads"
+    assert many.stderr == b""
+    for number in (signal.SIGKILL, signal.SIGINT):
+        talk = ["sh", "-c", "trap 'echo cleared up; exit 3' INT; echo ready; while sleep 0.05; do :; done"]
+        # A session of its own, whose processes get the signal together, as from a terminal.
+        process = subprocess.Popen([*everywhere, *talk], env=ENVIRONMENT, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        with process:
+            assert process.stdout
+            assert sorted(process.stdout.readline() for _ in "12") == ["h1: ready\n", "h2: ready\n"]
+            if number == signal.SIGKILL:
+                process.kill()
+            else:
+                os.killpg(process.pid, number)
+                assert sorted(process.stdout) == ["h1: cleared up\n", "h2: cleared up\n"]
+        assert process.returncode == (130 if number == signal.SIGINT else -number)
+    deadline = time.monotonic() + 5
+    while any(host["processes"] for host in json.loads(busbw("status", "--name", name, "--format", "json").stdout)[0]["hosts"]):
+        assert time.monotonic() < deadline, "the commands have ended"
+    assert busbw("down", "--name", name).returncode == 0
+    assert left(lab) == []
+
+
+def in_own_mounts(script: str, *words: str) -> "subprocess.CompletedProcess[str]":
+    """A shell script that mounts what only it and its processes see; `lab` is busbw lab, `$1` is the first of `words`."""
+    text = f'lab() {{ "{sys.executable}" -m busbw lab "$@"; }}\n{script}'
+    argv = ["unshare", "--mount", "sh", "-ec", text, "sh", *words]
+    return subprocess.run(argv, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_full_disk_is_said_and_nothing_is_left(name):
+    done = in_own_mounts(
+        'mount -t tmpfs -o size=8k,nr_inodes=8 tmpfs /run; lab up --no-sshd --name "$1" || code=$?; ls -R /run; exit $code', name
+    )
+    assert done.returncode == 3, done.stderr
+    assert f"error: /run/busbw-lab/{name}" in done.stderr
+    assert "No space left on device\n\nhint: df -h /run\n" in done.stderr
+    assert done.stdout.split() == ["/run:", "netns", "/run/netns:"]
+
+
+def test_settings_of_ssh_on_this_machine_do_not_keep_hosts_from_each_other(name, tmp_path):
+    """Port and jump host are usual settings; a lab's ssh ignores them for its hosts, and only for these."""
+    config = tmp_path / "ssh_config"
+    config.write_text("Host *\n    Port 2222\n    User nobody\n    ProxyJump bastion\n")
+    script = """
+        mount -t tmpfs tmpfs /run
+        mount --bind "$2/ssh_config" /etc/ssh/ssh_config
+        lab up --name "$1" >&2
+        lab exec --name "$1" h1 -- scp -q "$2/ssh_config" "h2:$2/copy"
+        lab exec --name "$1" h1 -- ssh h2 hostname
+        lab exec --name "$1" h1 -- ssh -G other | grep -E '^(port|user|proxyjump) '
+        lab exec --name "$1" h1 -- ssh -o PubkeyAuthentication=no -o BatchMode=yes h2 true || true
+        lab exec --name "$1" h1 -- unshare --net setsid --fork sh -c "echo \\$\\$ > $2/pid; exec sleep 600"
+        until [ -s "$2/pid" ]; do sleep 0.01; done
+        lab down --name "$1"
+    """
+    done = in_own_mounts(script, name, str(tmp_path))
+    if "hint: Debian, Ubuntu: apt-get install" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n") == ["h2", "user nobody", "port 2222", "proxyjump bastion", ""]
+    assert "Permission denied (publickey)." in done.stderr, "no other way is open"
+    assert (tmp_path / "copy").read_text() == config.read_text()
+    assert start_time(int((tmp_path / "pid").read_text())) == 0, "it is gone, although it had left its network"
 
 
 def test_packets_are_delayed_and_lost_or_the_missing_module_is_named(name):

@@ -1,11 +1,9 @@
 """`busbw lab`: hosts emulated on this machine."""
 
 import os
-import subprocess
 import sys
-import threading
 from collections.abc import Callable, Sequence
-from typing import IO, Any
+from typing import Any, NoReturn
 
 import click
 import msgspec
@@ -16,12 +14,10 @@ from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.exits import Exit
 from busbw.core.labs import FEWEST, MOST, Lab, LabHost, LabSpec, Shape
 from busbw.core.units import parse_bit_rate, parse_delay
-from busbw.lab import building, entering
+from busbw.lab import building, entering, everywhere
 from busbw.views import lab as view
 
 HELP = {"help_option_names": ["-h", "--help"]}
-SIGNALLED = 128  # and the number of the signal: the exit code that a shell gives
-LAST_LINES_S = 5.0
 
 
 def _name(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -39,7 +35,9 @@ def command() -> None:
 
 @command.command("up", context_settings=HELP)
 @click.option("--hosts", type=click.IntRange(FEWEST, MOST), default=2, show_default=True, help="hosts, named h1, h2, ...")
-@click.option("--rate", default="", callback=not_empty, help="limit of what each host sends, at most 34gbit  [default: none]")
+@click.option(
+    "--rate", default="", callback=not_empty, help="limit of what each host sends and receives, 10kbit to 34gbit  [default: none]"
+)
 @click.option("--delay", default="", callback=not_empty, help="added to each packet that a host sends, like 50us  [default: none]")
 @click.option("--loss", type=Share(0, 1), help="share of packets that are dropped, like 0.01%  [default: none]")
 @click.option("--mtu", type=int, default=9000, show_default=True, help="largest packet, in bytes")
@@ -61,73 +59,35 @@ def up(hosts: int, rate: str, delay: str, loss: float | None, mtu: int, gpus: in
 
 @command.command("exec", context_settings={**HELP, "allow_interspersed_args": False})
 @_name
-@click.option("--all", "everywhere", is_flag=True, help="on all hosts at the same time; each line begins with the host's name")
+@click.option("--all", "on_all", is_flag=True, help="on all hosts at the same time; each line begins with the host's name")
 @click.argument("words", metavar="HOST -- COMMAND...", nargs=-1, type=click.UNPROCESSED)
-def exec_(name: str, everywhere: bool, words: tuple[str, ...]) -> int:
+def exec_(name: str, on_all: bool, words: tuple[str, ...]) -> int:
     """Run a command on a host, or on all of them.
 
-    The exit code is the command's; with --all it is the largest. Variables of the environment are passed on.
+    The exit code is the command's; with --all it is the largest. Variables of the environment are passed on. With --all, commands read
+    nothing from stdin and end with this one: five seconds after Ctrl-C at the latest.
     """
     lab = building.find(name)
-    line = words if everywhere else words[1:]
+    line = words if on_all else words[1:]
     line = line[line[:1] == ("--",) :]
     if not line:
         raise UsageError("exec: no command", f"busbw lab exec {lab.hosts[0].name} -- hostname, or busbw lab exec --all -- hostname")
-    if everywhere:
-        return _on_all(lab, line)
-    return _become(lab, lab.host(words[0]), line)
+    building.check_hosts(lab, lab.hosts if on_all else [lab.host(words[0])])
+    try:
+        if on_all:
+            return everywhere.run(lab, line, os.environ, lambda text: answer(f"{text}\n"), talk)
+        _become(lab, lab.host(words[0]), line)
+    except OSError as error:
+        raise NoMeasurement(
+            f"{os.fsdecode(error.filename or 'exec')}: {error.strerror}", "install util-linux, which has nsenter, unshare and taskset"
+        ) from error
 
 
-def _become(lab: Lab, host: LabHost, line: Sequence[str]) -> int:
-    """This process becomes the command; it returns nothing."""
+def _become(lab: Lab, host: LabHost, line: Sequence[str]) -> NoReturn:
+    """This process becomes the command. OSError."""
     argv = entering.enter(lab, host, *line)
     sys.stdout.flush()
-    try:
-        os.execvpe(argv[0], argv, entering.environment(lab, host, os.environ))
-    except OSError as error:
-        raise _cannot_run(argv[0], error) from error
-
-
-def _cannot_run(program: str, error: OSError) -> NoMeasurement:
-    return NoMeasurement(f"{program}: {error.strerror}", "install util-linux, which has nsenter, unshare and taskset")
-
-
-def _on_all(lab: Lab, line: Sequence[str]) -> int:
-    running: list[subprocess.Popen[str]] = []
-    readers: list[threading.Thread] = []
-    try:
-        for host in lab.hosts:
-            running.append(_start(lab, host, line))
-            readers += _readers(running[-1], host)
-        codes = [process.wait() for process in running]
-    finally:
-        for process in running:
-            process.kill()
-        for reader in readers:
-            reader.join(LAST_LINES_S)  # what the command left running may hold its output open
-    return max(SIGNALLED - code if code < 0 else code for code in codes)
-
-
-def _start(lab: Lab, host: LabHost, line: Sequence[str]) -> "subprocess.Popen[str]":
-    argv, environ = entering.enter(lab, host, *line), entering.environment(lab, host, os.environ)
-    pipe = subprocess.PIPE
-    try:
-        return subprocess.Popen(argv, env=environ, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, errors="replace")
-    except OSError as error:
-        raise _cannot_run(argv[0], error) from error
-
-
-def _readers(process: "subprocess.Popen[str]", host: LabHost) -> list[threading.Thread]:
-    def read(stream: IO[str], write: Callable[[str], None]) -> None:
-        for text in stream:
-            write(f"{host.name}: {text.rstrip()}")
-
-    assert process.stdout and process.stderr
-    pairs: list[tuple[IO[str], Callable[[str], None]]] = [(process.stdout, lambda text: answer(f"{text}\n")), (process.stderr, talk)]
-    readers = [threading.Thread(target=read, args=pair, daemon=True) for pair in pairs]
-    for reader in readers:
-        reader.start()
-    return readers
+    os.execvpe(argv[0], argv, entering.environment(lab, host, os.environ))
 
 
 @command.command("status", context_settings=HELP)

@@ -14,14 +14,16 @@ from busbw.core.errors import UsageError
 FEWEST, MOST = 2, 8  # hosts
 # The kernel's token bucket takes the rate as 32 bits, in bytes per second (linux/pkt_sched.h, struct tc_ratespec).
 MOST_RATE = float((1 << 32) - 1)
-LONGEST_DELAY_S = 10.0
+LEAST_RATE = 1250.0  # at lower ones, the time of a burst exceeds 32 bits of the kernel's clock ticks
+SHORTEST_DELAY_S, LONGEST_DELAY_S = 1e-6, 10.0
+LEAST_LOSS = 1e-9  # netem counts in shares of 2^-32
 LEAST_MTU, MOST_MTU = 1280, 65535
 NETWORK = "10.77.0.0/24"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """What each host's interface does to the packets that it sends."""
+    """What each host's interface does to the packets that it sends. The rate is also that at which a host receives from all others."""
 
     rate: Annotated[float | None, Meta(description="bytes per second; null: no limit")] = None
     burst: Annotated[int | None, Meta(description="bytes that are sent faster than the rate; null: those of 1.35 ms, at least 256 KiB")] = (
@@ -32,12 +34,14 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
     def validate(self) -> None:
         """UsageError for what the kernel cannot do."""
-        if self.rate is not None and not 1 <= self.rate <= MOST_RATE:
+        if self.rate is not None and not LEAST_RATE <= self.rate <= MOST_RATE:
             raise UsageError(
-                f"--rate: {self.rate * 8 / 1e9:g} Gbit/s is out of range", "give at most 34gbit, or leave --rate out for no limit"
+                f"--rate: {self.rate * 8 / 1e9:g} Gbit/s is out of range", "give 10kbit to 34gbit, or leave --rate out for no limit"
             )
-        if not 0 <= self.delay <= LONGEST_DELAY_S:
-            raise UsageError(f"--delay: {self.delay:g} s is out of range", f"give at most {LONGEST_DELAY_S:g}s")
+        if self.delay and not SHORTEST_DELAY_S <= self.delay <= LONGEST_DELAY_S:
+            raise UsageError(f"--delay: {self.delay:g} s is out of range", "give 1us to 10s, or leave --delay out for none")
+        if self.loss and not LEAST_LOSS <= self.loss < 1:
+            raise UsageError(f"--loss: {self.loss:g} is out of range", "give 0.0000001% to 99%, or leave --loss out for none")
 
 
 class LabSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,6 +101,7 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True):
     hosts: list[LabHost]
     owner: Mark | None
     notes: list[str] = []
+    mps: Annotated[str, Meta(description="where processes that share GPUs find CUDA's Multi-Process Service")] = ""
 
     @property
     def name(self) -> str:
@@ -112,6 +117,16 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True):
     def namespaces(self) -> list[str]:
         """All network namespaces of the lab."""
         return [host.namespace for host in self.hosts] + [self.switch] * bool(self.switch)
+
+    @property
+    def hosts_name(self) -> str:
+        """Name of the file that is mounted at /etc/hosts. No other lab has it, so whoever has it mounted belongs to this one."""
+        return f"hosts.{self.token}"
+
+    @property
+    def hosts_file(self) -> str:
+        """Where that file is."""
+        return f"{self.folder}/{self.hosts_name}"
 
     @property
     def shares_gpus(self) -> bool:

@@ -4,7 +4,8 @@ import contextlib
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from ipaddress import IPv4Network
 from pathlib import Path
 
@@ -12,9 +13,8 @@ import msgspec
 
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.labs import NETWORK, HostStatus, Lab, LabHost, LabSpec, LabStatus, check_name
-from busbw.host import nvml
 from busbw.lab import entering, gpus, network, sshd, state
-from busbw.lab.processes import NAMESPACES, inside, mark
+from busbw.lab.processes import exists, inside, kill_all, mark, mounting
 
 
 def check_root() -> None:
@@ -44,7 +44,7 @@ def made(spec: LabSpec) -> Iterator[Lab]:
         yield lab
     finally:
         with state.locked():
-            _remove(lab)
+            remove(lab)
 
 
 def down(name: str) -> None:
@@ -58,7 +58,8 @@ def down(name: str) -> None:
         if lab is None and name not in swept:
             raise _none(name)
         if lab is not None and name not in swept:
-            _remove(lab)
+            _check_outside(lab)
+            remove(lab)
 
 
 def find(name: str) -> Lab:
@@ -73,6 +74,15 @@ def find(name: str) -> Lab:
     return lab
 
 
+def check_hosts(lab: Lab, hosts: Sequence[LabHost]) -> None:
+    """NoMeasurement if the network of a host is gone."""
+    for host in hosts:
+        if not exists(host.namespace):
+            raise NoMeasurement(
+                f"the network of {host.name} in lab '{lab.name}' is gone", f"busbw lab down --name {lab.name}, and make it anew"
+            )
+
+
 def every() -> list[Lab]:
     """All labs, including those that were left behind."""
     check_root()
@@ -84,7 +94,7 @@ def status(lab: Lab) -> LabStatus:
     hosts = [
         HostStatus(
             host=host,
-            there=(NAMESPACES / host.namespace).exists(),
+            there=exists(host.namespace),
             processes=len(inside(host.namespace)),
             sshd=sshd.listens(lab, host) if lab.spec.sshd else None,
         )
@@ -101,38 +111,43 @@ def _make(spec: LabSpec, stays: bool) -> Lab:
     if spec.sshd:
         sshd.check()
     lab = _planned(spec)
+    # Locked until it stands: a `down` meanwhile would remove the state, and so what is made after it would have none.
     with state.locked():
         _sweep()
+        for other in every():
+            _check_outside(other)
         if state.read(spec.name):
             raise UsageError(f"there is a lab '{spec.name}'", f"busbw lab down --name {spec.name}, or use another --name")
-        state.write(lab)
-    try:
-        network.make(lab)
-        Path(lab.folder, "hosts").write_text(entering.hosts_file(lab), encoding="utf-8")
-        if spec.sshd:
-            sshd.start(lab)
-        else:
-            entering.write_agent(lab)
-        if lab.shares_gpus and (reason := gpus.start_mps()):
-            lab.notes.append(reason)
-        if stays:
-            lab = _disowned(lab)
-    except BaseException:
-        with state.locked():
-            _remove(lab)
-        raise
+        try:
+            state.write(lab)
+            _build(lab)
+            if stays:
+                lab = msgspec.structs.replace(lab, owner=None)
+                state.write(lab)
+        except BaseException as error:
+            remove(lab)
+            if isinstance(error, OSError):
+                where = error.filename or lab.folder
+                raise NoMeasurement(f"{where}: {error.strerror or error}", f"df -h {state.FOLDER.parent}") from error
+            raise
     return lab
 
 
-def _disowned(lab: Lab) -> Lab:
-    """The lab, which is no longer removed when this process ends. NoMeasurement if `busbw lab down` was faster."""
-    with state.locked():
-        there = state.read(lab.name)
-        if there is None or there.token != lab.token:
-            raise NoMeasurement(f"lab '{lab.name}' was removed while it was made", "busbw lab status")
-        lab = msgspec.structs.replace(lab, owner=None)
-        state.write(lab)
-    return lab
+def _check_outside(lab: Lab) -> None:
+    """UsageError on a host of the lab: `down` would end itself, and what `up` makes is seen on this host alone."""
+    if lab.hosts_name in Path("/proc/self/mountinfo").read_text(errors="replace"):
+        raise UsageError(f"this command runs on a host of lab '{lab.name}'", "run it outside of the lab's hosts")
+
+
+def _build(lab: Lab) -> None:
+    network.make(lab)
+    entering.write_hosts(lab)
+    if lab.spec.sshd:
+        sshd.start(lab)
+    else:
+        entering.write_agent(lab)
+    if lab.shares_gpus and (reason := gpus.start_mps(lab.mps)):
+        lab.notes.append(reason)
 
 
 def _planned(spec: LabSpec) -> Lab:
@@ -143,7 +158,7 @@ def _planned(spec: LabSpec) -> Lab:
         each = 0
         if not spec.share_cores:
             notes.append(f"{count} hosts share {len(usable)} cores: there are fewer cores than hosts")
-    shares = gpus.divide(count, 0 if spec.gpus == 0 else nvml.count() or 0, spec.gpus)
+    shares = gpus.divide(count, [] if spec.gpus == 0 else gpus.visible(), spec.gpus)
     addresses = [str(address) for address in IPv4Network(NETWORK).hosts()][:count]
     hosts = [
         LabHost(
@@ -157,8 +172,16 @@ def _planned(spec: LabSpec) -> Lab:
         )
         for number, name in enumerate(spec.names)
     ]
-    where = str(state.folder(spec.name))
-    return Lab(boot_id=state.boot_id(), token=token, folder=where, spec=spec, hosts=hosts, owner=mark(os.getpid()), notes=notes)
+    return Lab(
+        boot_id=state.boot_id(),
+        token=token,
+        folder=str(state.folder(spec.name)),
+        spec=spec,
+        hosts=hosts,
+        owner=mark(os.getpid()),
+        notes=notes,
+        mps=gpus.mps_folder(),
+    )
 
 
 def _sweep() -> list[str]:
@@ -169,21 +192,23 @@ def _sweep() -> list[str]:
         if lab is None:  # killed before it made anything
             state.forget(name)
         elif state.left_behind(lab):
-            _remove(lab)
+            remove(lab)
         else:
             continue
         swept.append(name)
     return swept
 
 
-def _remove(lab: Lab) -> None:
+def remove(lab: Lab) -> None:
     """Remove everything of a lab, its state at last. Under the lock."""
     if lab.boot_id == state.boot_id():
         for namespace in lab.namespaces:
             network.remove(namespace)
+        # Others whose network somebody else has removed, or which have left it.
+        kill_all(partial(mounting, lab.hosts_name))
         others = [other for name in state.names() if name != lab.name and (other := state.read(name))]
-        if lab.shares_gpus and not any(other.shares_gpus for other in others):
-            gpus.stop_mps()
+        if lab.shares_gpus and not any(other.mps == lab.mps for other in others if other.shares_gpus):
+            gpus.stop_mps(lab.mps)
     there = state.read(lab.name)
     if there is None or there.token == lab.token:  # not a later one of the same name
         state.forget(lab.name)

@@ -5,9 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from busbw.core.labs import Lab, LabHost
+from busbw.lab.gpus import PIPES
 from busbw.lab.processes import NAMESPACES
 
 HOSTS_FILE, SSH_CONFIG = "/etc/hosts", "/etc/ssh/ssh_config"
+# What a host's ssh reads, and which file of the lab is mounted there: ssh takes a setting from the first file that has it.
+SSH_CONFIGS = {SSH_CONFIG: "ssh_config", str(Path("~root/.ssh/config").expanduser()): "ssh_config.user"}
 _SYS = "mount -n -t sysfs sysfs /sys"  # /sys/class/net shows the network in which it was mounted
 # All hosts share this machine's cores without knowing it: ranks that wait must yield.
 _YIELD = {"OMPI_MCA_mpi_yield_when_idle": "1"}
@@ -17,7 +20,8 @@ _DROPPED = ("OMPI_MCA_plm", "PRTE_MCA_plm")
 
 def enter(lab: Lab, host: LabHost, *argv: str) -> list[str]:
     """The command line that runs `argv` on a host, in the same process."""
-    script = f'hostname "$0"; {mounts(lab)}; exec "$@"'
+    # The assignment replaces a HOSTNAME of the environment, which containers have, and exports none.
+    script = f'hostname "$0"; HOSTNAME=$0; {mounts(lab)}; exec "$@"'
     return [*inside(host), "sh", "-c", script, host.name, *argv]
 
 
@@ -30,16 +34,20 @@ def inside(host: LabHost) -> list[str]:
 
 def mounts(lab: Lab) -> str:
     """Shell commands that mount what differs from this machine. Their failure is printed, and the host is used without them."""
-    binds = {SSH_CONFIG: "ssh_config"} if lab.spec.sshd else {}
-    over = [f"mount -n --bind {shlex.quote(f'{lab.folder}/{file}')} {path}" for path, file in {HOSTS_FILE: "hosts", **binds}.items()]
-    return "; ".join([_SYS, *over])
+    binds = {HOSTS_FILE: lab.hosts_file}
+    for path, file in SSH_CONFIGS.items():
+        if Path(path).exists() and Path(lab.folder, file).exists():
+            binds[path] = f"{lab.folder}/{file}"
+    return "; ".join([_SYS, *(f"mount -n --bind {shlex.quote(file)} {shlex.quote(path)}" for path, file in binds.items())])
 
 
 def variables(lab: Lab, host: LabHost) -> dict[str, str]:
     """What a host's processes need beside the user's environment."""
     found = dict(_YIELD)
-    if host.gpus:
+    if host.gpus or lab.spec.gpus == 0:
         found["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, host.gpus))
+    if lab.shares_gpus:
+        found[PIPES] = lab.mps
     if host.gpu_percent is not None:
         found["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(host.gpu_percent)
     if not lab.spec.sshd:
@@ -53,10 +61,12 @@ def environment(lab: Lab, host: LabHost, environ: Mapping[str, str]) -> dict[str
     return {**{name: value for name, value in environ.items() if name not in _DROPPED}, **variables(lab, host)}
 
 
-def hosts_file(lab: Lab) -> str:
-    """/etc/hosts of each host."""
+def write_hosts(lab: Lab) -> None:
+    """Write what is mounted at /etc/hosts on each host."""
     lines = ["127.0.0.1 localhost", "::1 localhost", *(f"{host.address} {host.name}" for host in lab.hosts)]
-    return "\n".join(lines) + "\n"
+    path = Path(lab.hosts_file)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path.chmod(0o644)  # other users read it too, whatever the umask
 
 
 def write_agent(lab: Lab) -> Path:

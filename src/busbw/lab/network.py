@@ -8,11 +8,12 @@ import errno
 import signal
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from busbw.core.errors import NoMeasurement
 from busbw.core.labs import Lab, LabHost, Shape
-from busbw.lab.processes import NAMESPACES, kill_inside
+from busbw.lab.processes import NAMESPACES, inside, kill_all
 
 LEAST_BURST = 256 << 10
 BURST_S = 1.35e-3
@@ -51,16 +52,26 @@ def limit(host: LabHost, shape: Shape) -> None:
     if shape == Shape():
         return
     with _inside(host.namespace) as netlink:
-        index, below = _index(netlink, host.interface), {}
-        if shape.delay or shape.loss:
-            with _needs("sch_netem", "--delay and --loss"):
-                delay_us, percent = round(shape.delay * 1e6), shape.loss * 100
-                netlink.tc("add", "netem", index, handle="1:0", delay=delay_us, loss=percent, limit=DELAYED_PACKETS)
-            below = {"parent": "1:1"}
-        if shape.rate is not None:
-            burst = shape.burst or max(LEAST_BURST, round(shape.rate * BURST_S))
-            with _needs("sch_tbf", "--rate"):
-                netlink.tc("add", "tbf", index, handle="10:0", rate=int(shape.rate), burst=burst, latency=QUEUE, **below)
+        queue(netlink, _index(netlink, host.interface), shape)
+
+
+def queue(netlink: Any, index: int, shape: Shape) -> None:
+    """Add the queueing disciplines of a shape to an interface. NoMeasurement if the kernel lacks one."""
+    below = {}
+    if shape.delay or shape.loss:
+        delay_us, percent = round(shape.delay * 1e6), shape.loss * 100
+        with _needs("sch_netem", "--delay and --loss"):
+            netlink.tc("add", "netem", index, handle="1:0", delay=delay_us, loss=percent, limit=DELAYED_PACKETS)
+        below = {"parent": "1:1"}
+    _limit_rate(netlink, index, shape, **below)
+
+
+def _limit_rate(netlink: Any, index: int, shape: Shape, **below: str) -> None:
+    if shape.rate is None:
+        return
+    burst = shape.burst or max(LEAST_BURST, round(shape.rate * BURST_S))
+    with _needs("sch_tbf", "--rate"):
+        netlink.tc("add", "tbf", index, handle="10:0", rate=int(shape.rate), burst=burst, latency=QUEUE, **below)
 
 
 def remove(name: str) -> None:
@@ -69,7 +80,7 @@ def remove(name: str) -> None:
         return
     from pyroute2 import netns
 
-    kill_inside(name)
+    kill_all(partial(inside, name))
     with _errors(f"network namespace {name}"), contextlib.suppress(FileNotFoundError):
         netns.remove(name)
 
@@ -95,7 +106,9 @@ def _join(lab: Lab) -> None:
         netlink.link("add", ifname="br0", kind="bridge")
         bridge = _index(netlink, "br0")
         for number in range(len(lab.hosts)):
-            netlink.link("set", index=_index(netlink, f"p{number}"), mtu=lab.spec.mtu, master=bridge, state="up")
+            port = _index(netlink, f"p{number}")
+            netlink.link("set", index=port, mtu=lab.spec.mtu, master=bridge, state="up")
+            _limit_rate(netlink, port, lab.spec.shape)  # of what a host receives from all others together
         netlink.link("set", index=bridge, mtu=lab.spec.mtu, state="up")
 
 

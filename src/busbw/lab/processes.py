@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from busbw.core.errors import NoMeasurement
@@ -22,6 +23,14 @@ def alive(one: Mark) -> bool:
     return start_time(one.pid) == one.start
 
 
+def exists(namespace: str) -> bool:
+    """Whether there is a named network namespace; a file alone is what a killed process or another mount namespace leaves."""
+    try:
+        return (NAMESPACES / namespace).stat().st_dev != NAMESPACES.stat().st_dev
+    except OSError:
+        return False
+
+
 def inside(namespace: str) -> list[int]:
     """Processes in a named network namespace; none if there is no such namespace."""
     try:
@@ -36,10 +45,24 @@ def inside(namespace: str) -> list[int]:
     return found
 
 
-def kill_inside(namespace: str) -> None:
-    """Kill all processes in a namespace, also those that they start meanwhile. NoMeasurement if some do not end."""
+def mounting(name: str) -> list[int]:
+    """Processes in whose mount namespace a file of this name is mounted, also after it was removed."""
+    mounted: dict[Path, bool] = {}
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            namespace = (entry / "ns/mnt").readlink()
+            if namespace not in mounted:
+                mounted[namespace] = f"/{name}" in (entry / "mountinfo").read_text(errors="replace")
+            if mounted[namespace]:
+                found.append(int(entry.name))
+    return found
+
+
+def kill_all(find: Callable[[], list[int]]) -> None:
+    """Kill the processes that `find` finds, also those that they start meanwhile. NoMeasurement if some do not end."""
     deadline = time.monotonic() + KILL_LIMIT_S
-    while left := inside(namespace):
+    while left := find():
         if time.monotonic() > deadline:
             pids = ",".join(map(str, left))
             raise NoMeasurement(f"processes {pids} do not end {KILL_LIMIT_S:g} s after SIGKILL", f"ps -o pid,stat,wchan:20,args -p {pids}")

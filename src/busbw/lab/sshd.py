@@ -9,7 +9,7 @@ from pathlib import Path
 from busbw.core.errors import NoMeasurement
 from busbw.core.labs import Lab, LabHost
 from busbw.host.process import name
-from busbw.lab.entering import SSH_CONFIG, enter, variables
+from busbw.lab.entering import SSH_CONFIG, SSH_CONFIGS, enter, variables
 from busbw.lab.processes import inside
 
 SSHD = "/usr/sbin/sshd"
@@ -26,11 +26,15 @@ AuthorizedKeysFile {folder}/authorized_keys
 StrictModes no
 UsePAM no
 PermitRootLogin prohibit-password
-PasswordAuthentication no
-KbdInteractiveAuthentication no
+AuthenticationMethods publickey
+Subsystem sftp internal-sftp
 SetEnv {variables}
 """
 _CLIENT = """Host {names}
+User root
+Port 22
+ProxyJump none
+ControlPath none
 IdentityFile {folder}/user_key
 IdentitiesOnly yes
 UserKnownHostsFile {folder}/known_hosts
@@ -49,16 +53,13 @@ def check() -> None:
 
 
 def start(lab: Lab) -> None:
-    """Make keys, and start sshd on every host; it takes logins when this returns. NoMeasurement."""
-    try:
-        _write_keys(lab)
-        for host in lab.hosts:
-            _start(lab, host)
-        for host in lab.hosts:
-            _wait(lab, host)
-        _log_in(lab)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise NoMeasurement(f"sshd: {error}", _HINT) from error
+    """Make keys, and start sshd on every host; it takes logins when this returns. NoMeasurement; OSError if files cannot be written."""
+    _write_keys(lab)
+    for host in lab.hosts:
+        _start(lab, host)
+    for host in lab.hosts:
+        _wait(lab, host)
+    _log_in(lab, lab.hosts[-1])
 
 
 def _write_keys(lab: Lab) -> None:
@@ -66,13 +67,14 @@ def _write_keys(lab: Lab) -> None:
     folder = Path(lab.folder)
     for key in ("host_key", "user_key"):
         words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"busbw lab {lab.name}", "-f", str(folder / key)]
-        subprocess.run(words, check=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL, capture_output=True)
+        _run("ssh-keygen", words, _HINT)
     shutil.copy(folder / "user_key.pub", folder / "authorized_keys")
     public = " ".join((folder / "host_key.pub").read_text().split()[:2])
     (folder / "known_hosts").write_text("".join(f"{host.name},{host.address} {public}\n" for host in lab.hosts))
-    names = " ".join(word for host in lab.hosts for word in (host.name, host.address))
-    # What the machine's administrator set applies to other hosts.
-    (folder / "ssh_config").write_text(_CLIENT.format(names=names, folder=folder) + Path(SSH_CONFIG).read_text())
+    own = _CLIENT.format(names=" ".join(word for host in lab.hosts for word in (host.name, host.address)), folder=folder)
+    for path, file in SSH_CONFIGS.items():
+        if Path(path).exists():  # what the machine's administrator and user set applies to other hosts
+            (folder / file).write_text(own + Path(path).read_text())
     _PRIVILEGES.mkdir(exist_ok=True)
 
 
@@ -90,21 +92,30 @@ def _start(lab: Lab, host: LabHost) -> None:
     config.write_text(_CONFIG.format(address=host.address, folder=lab.folder, name=host.name, variables=words))
     log = Path(lab.folder, f"sshd_log.{host.name}")
     # It becomes a daemon, so this process need not wait for it.
-    done = subprocess.run(
-        enter(lab, host, SSHD, "-f", str(config), "-E", str(log)), capture_output=True, text=True, timeout=LIMIT_S, check=False
-    )
-    if done.returncode:
-        raise NoMeasurement(f"sshd of {host.name} does not start: {done.stderr.strip()}", _HINT)
+    _run(f"sshd of {host.name} does not start", enter(lab, host, SSHD, "-f", str(config), "-E", str(log)), _HINT)
 
 
-def _log_in(lab: Lab) -> None:
-    """Log in to the last host from the first: a machine may forbid that to root, whatever the lab's configuration says."""
-    first, last = lab.hosts[0], lab.hosts[-1]
-    words = enter(lab, first, "ssh", "-o", "BatchMode=yes", last.name, "true")
-    done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, check=False, stdin=subprocess.DEVNULL)
-    if done.returncode:
-        log = Path(lab.folder, f"sshd_log.{last.name}").read_text(errors="replace").strip().splitlines()[-2:]
-        raise NoMeasurement(f"{first.name} cannot log in to {last.name}: {done.stderr.strip()} {' '.join(log)}", _NO_LOGIN)
+def _log_in(lab: Lab, host: LabHost) -> None:
+    """Log in to a host: a machine may forbid that to root, whatever the lab's configuration says.
+
+    From the host itself, because a delay or losses between hosts are no reason that it cannot be done.
+    """
+    words = enter(lab, host, "ssh", "-o", "BatchMode=yes", host.name, "true")
+    _run(f"root cannot log in to {host.name} by ssh", words, _NO_LOGIN, Path(lab.folder, f"sshd_log.{host.name}"))
+
+
+def _run(what: str, words: list[str], hint: str, log: Path | None = None) -> None:
+    """Run a command; NoMeasurement with what it said, and the end of a log, if it fails or takes too long."""
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, check=False, stdin=subprocess.DEVNULL)
+        said = done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
+    except subprocess.TimeoutExpired:
+        said = f"it is not done within {LIMIT_S:g} s"
+    else:
+        if done.returncode == 0:
+            return
+    logged = log.read_text(errors="replace").strip().splitlines()[-2:] if log else []
+    raise NoMeasurement(" ".join([f"{what}: {said}", *logged]), hint)
 
 
 def _wait(lab: Lab, host: LabHost) -> None:

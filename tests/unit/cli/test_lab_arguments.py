@@ -22,8 +22,11 @@ def root(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (["--rate", "25"], "--rate 25: it is not a rate above 0"),
         (["--rate", "40gbit"], "--rate: 40 Gbit/s is out of range"),
+        (["--rate", "1kbit"], "--rate: 1e-06 Gbit/s is out of range"),
         (["--delay", "50"], "--delay 50: it is not a time"),
         (["--delay", "11s"], "--delay: 11 s is out of range"),
+        (["--delay", "0.5us"], "--delay: 5e-07 s is out of range"),
+        (["--loss", "0.00000001%"], "--loss: 1e-10 is out of range"),
         (["--loss", "5"], "--loss 5: a fraction is at most 1"),
         (["--loss", "100%"], "--loss 100%: must be above 0% and below 100%"),
         (["--hosts", "9"], "9 is not in the range 2<=x<=8"),

@@ -9,68 +9,126 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
-from busbw.host import process
+from busbw.core.labs import Lab, LabHost, LabSpec
+from busbw.host import nvml, process
 from busbw.lab import gpus
+from busbw.lab.entering import variables
 from busbw.lab.gpus import Share, divide
 
 HOSTS, FOUND = st.integers(2, 8), st.integers(0, 16)
 
 
 def test_two_hosts_have_half_of_one_gpu_each():
-    assert divide(2, 1, None) == [Share((0,), 50), Share((0,), 50)]
+    assert divide(2, [0], None) == [Share((0,), 50), Share((0,), 50)]
 
 
 def test_two_hosts_have_one_of_two_gpus_each():
-    assert divide(2, 2, None) == [Share((0,)), Share((1,))]
+    assert divide(2, [0, 1], None) == [Share((0,)), Share((1,))]
 
 
 def test_only_hosts_that_share_a_gpu_have_a_part_of_it():
-    assert divide(3, 2, None) == [Share((0,), 50), Share((1,)), Share((0,), 50)]
+    assert divide(3, [0, 1], None) == [Share((0,), 50), Share((1,)), Share((0,), 50)]
+
+
+def test_only_gpus_that_are_visible_here_are_divided(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(nvml, "count", lambda: 4)
+    assert gpus.visible() == [0, 1, 2, 3]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, 2")
+    assert gpus.visible() == [3, 2]
+    assert divide(2, gpus.visible(), None) == [Share((3,)), Share((2,))]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert gpus.visible() == []
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1b4c")
+    with pytest.raises(UsageError, match="CUDA_VISIBLE_DEVICES=GPU-1b4c: a lab divides GPUs by number, here 0 to 3"):
+        gpus.visible()
 
 
 def test_hosts_have_as_many_gpus_as_asked_for():
-    assert divide(2, 8, 4) == [Share((0, 1, 2, 3)), Share((4, 5, 6, 7))]
-    assert divide(2, 8, 0) == [Share(), Share()]
+    assert divide(2, range(8), 4) == [Share((0, 1, 2, 3)), Share((4, 5, 6, 7))]
+    assert divide(2, range(8), 0) == [Share(), Share()]
 
 
 @given(HOSTS, FOUND, st.integers(1, 8))
 def test_more_gpus_than_there_are_is_an_error(hosts, found, each):
     if each * hosts <= found:
-        assert sorted(gpu for share in divide(hosts, found, each) for gpu in share.gpus) == list(range(hosts * each))
+        assert sorted(gpu for share in divide(hosts, range(found), each) for gpu in share.gpus) == list(range(hosts * each))
     else:
         with pytest.raises(UsageError, match=f"need {each * hosts} GPUs, and this machine has {found}"):
-            divide(hosts, found, each)
+            divide(hosts, range(found), each)
 
 
 @given(HOSTS, FOUND)
 def test_no_gpu_is_given_away_more_than_once(hosts, found):
-    shares = divide(hosts, found, None)
+    shares = divide(hosts, range(found), None)
     assert len(shares) == hosts
     for gpu in range(found):
         assert sum(share.percent or 100 for share in shares if gpu in share.gpus) <= 100
     assert all(share.gpus for share in shares) == (found > 0)
 
 
-def test_only_mps_that_was_started_here_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A daemon in place of NVIDIA's, which needs a GPU: it ignores `quit`, as one with clients does."""
-    control = tmp_path / gpus.CONTROL
-    control.write_text('#!/bin/sh\n[ "$1" = -d ] || exit 0\nsetsid sleep 600 >/dev/null 2>&1 & echo $! > "$0.pid"\n')
-    control.chmod(0o755)
+@pytest.fixture
+def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program in place of NVIDIA's, which needs a GPU. Its daemon keeps the output open and ignores `quit`, as one with clients does."""
+    path = tmp_path / gpus.CONTROL
+    path.write_text(
+        """#!/bin/sh
+echo "$1 $CUDA_MPS_PIPE_DIRECTORY ${CUDA_VISIBLE_DEVICES-all}" >> "$0.log"
+[ "$1" = -d ] || exit 0
+setsid sleep 600 & echo $! > "$0.pid"
+"""
+    )
+    path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    with subprocess.Popen([str(control), "-d"], env={"PATH": os.environ["PATH"]}) as other:
+    return path
+
+
+def test_only_mps_that_was_started_here_is_stopped(control: Path, monkeypatch: pytest.MonkeyPatch):
+    with subprocess.Popen([str(control), "-d"], env={"PATH": os.environ["PATH"]}, stdout=subprocess.DEVNULL) as other:
         other.wait(5)
     foreign = int(control.with_suffix(".pid").read_text())
     try:
-        assert gpus.start_mps() == ""
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+        assert gpus.start_mps("/a") == ""
         own = int(control.with_suffix(".pid").read_text())
-        gpus.stop_mps()
+        monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/b")  # of another shell, where somebody else's MPS may run
+        gpus.stop_mps("/b")
+        assert process.state(own) not in process.ENDED
+        gpus.stop_mps("/a")
         assert process.state(own) in process.ENDED
         assert process.state(foreign) not in process.ENDED
-        gpus.stop_mps()  # nothing is left to stop
+        gpus.stop_mps("/a")  # nothing is left to stop
     finally:
         os.kill(foreign, 9)
+    assert control.with_suffix(".log").read_text().splitlines() == ["-d  all", "-d /a all", " /a 1"]
+
+
+def test_mps_that_does_not_start_is_said(control: Path, monkeypatch: pytest.MonkeyPatch):
+    control.write_text("#!/bin/sh\necho no permission; exit 1\n")
+    assert gpus.start_mps("/a") == f"{gpus.CONTROL}: no permission"
+    control.write_text("#!/bin/sh\necho An instance of this daemon is already running; exit 1\n")
+    assert gpus.start_mps("/a") == ""
+    control.write_text("#!/bin/sh\nexec sleep 600\n")
+    monkeypatch.setattr(gpus, "LIMIT_S", 0.2)
+    assert gpus.start_mps("/a") == f"{gpus.CONTROL}: it is not done within 0.2 s"
 
 
 def test_a_missing_mps_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert gpus.start_mps().startswith(f"no {gpus.CONTROL} here: ")
+    assert gpus.start_mps("/a").startswith(f"no {gpus.CONTROL} here: ")
+
+
+def test_hosts_that_share_a_gpu_find_mps_where_it_was_started():
+    hosts = [LabHost(name=f"h{n}", namespace="", address="", interface="", gpus=[0], gpu_percent=50) for n in (1, 2)]
+    lab = Lab(boot_id="", token="1", folder="", spec=LabSpec(names=["h1", "h2"]), hosts=hosts, owner=None, mps="/a")
+    found = variables(lab, hosts[1])
+    assert (found["CUDA_VISIBLE_DEVICES"], found["CUDA_MPS_PIPE_DIRECTORY"], found["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"]) == (
+        "0",
+        "/a",
+        "50",
+    )
+
+
+def test_hosts_without_gpus_see_none():
+    host = LabHost(name="h1", namespace="", address="", interface="")
+    lab = Lab(boot_id="", token="1", folder="", spec=LabSpec(names=["h1", "h2"], gpus=0), hosts=[host, host], owner=None)
+    assert variables(lab, host)["CUDA_VISIBLE_DEVICES"] == ""
