@@ -125,3 +125,8 @@ def test_the_six_files_of_the_tour_exist() -> None:
     files = re.findall(r"^\d\. `([^`]+)`", tour, re.MULTILINE)
     assert len(files) == 6
     assert [file for file in files if not (ROOT / "src" / "busbw" / file).is_file()] == []
+
+
+def test_decisions_have_the_number_of_their_file() -> None:
+    pages = [page for page in (ROOT / "docs" / "decisions").glob("*.md") if page.name != "README.md"]
+    assert [page.name for page in pages if not re.match(rf"# {int(page.name[:4])}\. \w", page.read_text(encoding="utf-8"))] == []
