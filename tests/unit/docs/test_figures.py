@@ -29,15 +29,15 @@ LINK = re.compile(r"<([^>]*)>")
 NUMBER = re.compile(r"(?<![\w.,-])\d+(?:,\d{3})*(?:\.\d+)?(?!\w)")
 # Page, a regular expression that finds the sentences, record.
 ELSEWHERE = (
-    ("docs/explanation/compression.md", r"\d MB (in fp32|for int8|at 1 %|at rank 4)", "train_2xh200_202611/README.md"),
+    ("docs/explanation/compression.md", r"\d MB (in fp32|for int8|at 1%|at rank 4)", "train_2xh200_202611/README.md"),
     ("docs/explanation/compression.md", r"PowerSGD for all buckets takes", "convergence_text_202611/README.md"),
-    ("docs/explanation/compression.md", r"Top-k at 1 % comes close", "convergence_digits_202611/README.md"),
+    ("docs/explanation/compression.md", r"Top-k at 1% comes close", "convergence_digits_202611/README.md"),
     ("docs/explanation/how-to-read-busbw.md", r"the peak is|of the link rate and|repeats each", "precise_2xh200_202611/README.md"),
     ("docs/explanation/net-plugin.md", r"fullest member|^With (ports|32)|keyed hash|^The links of such", "net_paths_202611/README.md"),
     ("docs/explanation/offloading.md", r"^[\d.]+ GB/s$", "host_memory_1xh100_202611/README.md"),
     ("docs/explanation/offloading.md", r"a step took|need \d+ GB", "offload_1xh100_202611/README.md"),
-    ("docs/explanation/the-model.md", r"^[-+]\d.* %$|^times (of|up to) \d", "model_202611/errors.txt"),
-    ("docs/how-to/nccl-over-ethernet.md", r"^[\d., ]+ (us|ms|%)$", "net_1xh200_202611/README.md"),
+    ("docs/explanation/the-model.md", r"^[-+]\d.*%$|^times (of|up to) \d", "model_202611/errors.txt"),
+    ("docs/how-to/nccl-over-ethernet.md", r"^[\d., ]+( us| ms|%)$", "net_1xh200_202611/README.md"),
     ("docs/how-to/train-over-slow-networks.md", r"^\d+(\.\d)?$|GPT-2's median|^It is at|45 ms|from 45", "train_2xh200_202611/README.md"),
     ("docs/how-to/what-does-my-training-send.md", r"a call costs|held up by|the launch:|above needed", "capture_2xh100_202611/README.md"),
 )
