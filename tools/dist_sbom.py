@@ -70,7 +70,7 @@ def component(name: str, version: str, kind: str, expression: str, texts: Iterab
 def resolved(target: str) -> dict[str, Any]:
     """What cargo says about the workspace and the crates that it uses on a target."""
     options = ("--locked", "--format-version=1", "--filter-platform", target, "--manifest-path", MANIFEST)
-    return json.loads(output("cargo", "metadata", *options))  # type: ignore[no-any-return]
+    return json.loads(output("cargo", "metadata", *options))
 
 
 def folders(target: str) -> set[Path]:
