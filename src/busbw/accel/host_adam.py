@@ -8,10 +8,10 @@ from functools import cache
 
 import torch
 
+from busbw.accel import host_threads
 from busbw.core import native
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 
-MOST_THREADS = 16  # more rarely add memory bandwidth, and other ranks of the host need cores
 _Pointer = ctypes.c_void_p
 
 
@@ -77,13 +77,13 @@ def _library() -> ctypes.CDLL | None:
 class HostAdam:
     """Updates states in place. The result has the same bits for any number of threads.
 
-    Without busbw-native torch's fused AdamW does it, which needs a conversion of each gradient and takes torch's own threads. Its results
-    differ from those of busbw-native by rounding.
+    Without busbw-native torch's fused AdamW does it, which needs a conversion of each gradient. Its results differ from those of
+    busbw-native by rounding.
     """
 
     def __init__(self, threads: int = 0) -> None:
-        """`threads`: 0 takes the cores of this process, at most MOST_THREADS. NoMeasurement if they cannot be started."""
-        self.threads = threads or min(len(os.sched_getaffinity(0)), MOST_THREADS)
+        """`threads`: 0 takes the cores of this process, at most host_threads.MOST_THREADS. NoMeasurement if they cannot be started."""
+        self.threads = threads or host_threads.usable()
         self._text = native.ErrorText()
         library = _library()
         self._pool: int | None = None
@@ -110,7 +110,8 @@ class HostAdam:
         """
         _check(gradient, states, copy)
         if self._pool is None:
-            _by_torch(rule, gradient, states, copy, undo)
+            with host_threads.torch_threads(self.threads):
+                _by_torch(rule, gradient, states, copy, undo)
             return
         slab = _Slab(
             gradient.numel(), gradient.data_ptr(), states.weight.data_ptr(), states.moment.data_ptr(), states.square.data_ptr(),

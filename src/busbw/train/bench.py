@@ -1,6 +1,5 @@
 """The benchmark on one rank: first each rank alone, then every method in turn."""
 
-import os
 import platform
 import time
 from collections.abc import Callable, Sequence
@@ -32,9 +31,6 @@ class Bench:
         torch.manual_seed(SEED)
         self.net = model.build(spec).to(device)
         self.hosts: list[str] = control.allgather(platform.node())
-        if device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
-            # Ranks of a host share its processors: with more threads than cores, threads wait for each other.
-            torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // self.hosts.count(platform.node())))
         sizes = [parameter.numel() * parameter.element_size() for parameter in self.net.parameters()]
         count = sum(parameter.numel() for parameter in self.net.parameters())
         self.training = Training(spec, model.unit, count, sum(sizes), len(set(self.hosts)))

@@ -1,5 +1,8 @@
 """One rank's part of a training benchmark, or of the measurements for a plan."""
 
+import os
+import platform
+
 from busbw.core.errors import UsageError
 from busbw.core.result import PlanResult, TrainResult
 from busbw.launch.control import Control
@@ -29,6 +32,7 @@ def train(job: TrainJob | PlanJob, control: Control, emit: Emit, enter_phase: En
     with network.starting(job, control) as log:
         opened = TorchRank(party.group, party.local, party.color, control.process)
     enter_phase("prepare", "")
+    share_processors(control)
     bench: Bench | StatesBench
     if spec.states is None:
         bench = Bench(spec, BY_NAME[known(spec.model)], opened.device, control)
@@ -54,3 +58,14 @@ def train(job: TrainJob | PlanJob, control: Control, emit: Emit, enter_phase: En
     enter_phase("teardown", "")
     report(Ended(now(), {}))
     opened.close()
+
+
+def share_processors(control: Control) -> None:
+    """Divide the processors of a host between its ranks. With more threads than cores, threads wait for each other; and under mpirun
+    torch begins with a single thread (see busbw.accel.host_threads).
+    """
+    import torch
+
+    hosts = control.allgather(platform.node())
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // hosts.count(platform.node())))

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from busbw.accel import host_threads
 from busbw.core.errors import NoMeasurement
 from busbw.core.offloading import HOST_RESERVE
 
@@ -68,7 +69,8 @@ class Slab:
         with contextlib.suppress(OSError):  # a kernel without huge pages
             self._map.madvise(mmap.MADV_HUGEPAGE)
         self._bytes = torch.frombuffer(self._map, dtype=torch.uint8)
-        self._bytes.zero_()  # touches it with all of torch's threads
+        with host_threads.torch_threads(host_threads.usable()):
+            self._bytes.zero_()  # touches it
         if pinned:
             self._pin()
 

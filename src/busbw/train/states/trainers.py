@@ -184,6 +184,7 @@ def _deepspeed(spec: TrainSpec, device: torch.device, method: StateMethod) -> Ma
     settings = {
         "train_micro_batch_size_per_gpu": spec.batch_size,
         "bf16": {"enabled": True},
+        "gradient_clipping": 0.0,  # its default is 1.0, and the other ways do not clip
         "optimizer": {"type": "AdamW", "params": {"lr": RATE, "weight_decay": 0.01}},
         "zero_optimization": {
             "stage": method.values.get("stage", 2),
@@ -195,9 +196,8 @@ def _deepspeed(spec: TrainSpec, device: torch.device, method: StateMethod) -> Ma
     try:
         engine, *_ = deepspeed.initialize(model=net, model_parameters=list(net.parameters()), config=settings, dist_init_required=False)
     except (RuntimeError, AssertionError, OSError) as error:
-        raise NoMeasurement(
-            f"deepspeed did not start: {error}", "its CPU Adam is compiled at the start: pip install ninja, nvcc"
-        ) from error
+        why = f"{error} ({error.__cause__})" if error.__cause__ else str(error)
+        raise NoMeasurement(f"deepspeed did not start: {why}", "its CPU Adam is compiled at the start: pip install ninja, nvcc") from error
     yield DeepSpeed(engine)
 
 
