@@ -32,7 +32,8 @@ def problem() -> str:
             return f"error: {program} not found\n\nhint: {hint}"
     for tag in output("git", "tag", "--points-at", "HEAD", "v*").split():
         if tag != f"v{VERSION}":
-            return f"error: the commit is tagged {tag}, but {versions.SOURCE} has {VERSION}\n\nhint: git tag -d {tag}"
+            hint = f"git tag -d {tag}, or set the version as in CONTRIBUTING.md"
+            return f"error: the commit is tagged {tag}, but {versions.SOURCE} has {VERSION}\n\nhint: {hint}"
     return versions.problem()
 
 
