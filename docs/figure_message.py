@@ -37,7 +37,7 @@ def small() -> list[str]:
     """The upper way: at most 16 KiB."""
     y = 72
     return [
-        text(20, y - 8, "up to 16 KiB: copied and sent here", "dim"),
+        text(20, y - 8, "up to 16 KiB: copied, sent here", "dim"),
         bar("head", 40, y, 8) + bar("small", 48, y, 26),
         f'<path class="line" d="M80 {y + 8} H{RECEIVER + 30}" marker-end="url(#to)"/>',
         bar("head", 360, y, 8) + bar("small", 368, y, 26),
@@ -58,7 +58,7 @@ def chunks() -> list[str]:
     for y in STREAMS_Y:
         parts.append(f'<path class="line" d="M{SENDER - 40} {y} H296 M436 {y} H{RECEIVER + 30}" marker-end="url(#to)"/>')
         parts.append(text(190, y + 4, "pulls", "dim", "end"))
-    parts.append(text(RECEIVER + 20, 262, "place known, so no copy in between", "dim"))
+    parts.append(text(RECEIVER + 20, 262, "place known: no copy between", "dim"))
     parts.append(f'<path class="back" d="M{RECEIVER + 10} 306 H{SENDER - 30}" marker-end="url(#to)"/>')
     parts.append(text(375, 322, "complete: then isend is done, and nothing goes again", "dim", "middle"))
     return parts

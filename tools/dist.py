@@ -5,41 +5,53 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import dist_checks
 import dist_sbom
 import versions
+from dist_checks import output
 
 ROOT = versions.ROOT
-DIST, NATIVE = ROOT / "dist", ROOT / "native"
+VERSION = versions.found()[versions.SOURCE]
+WORK = ROOT / "build" / "dist"
+FILES = WORK / "files"  # become dist/ once all are checked
+SOURCES = WORK / f"busbw_native-{VERSION}"  # the unpacked sdist
 TARGETS = ("x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu")
 PLATFORM = "manylinux_2_28"
-VERSION = versions.found()[versions.SOURCE]
+
+
+def problem() -> str:
+    """Why nothing can be built, as an error with its hint; empty if there is no reason."""
+    for program, hint in {
+        "git": "install git",
+        "cargo": "install Rust from https://rustup.rs",
+        "rustc": "install Rust with rustup",
+    }.items():
+        if not shutil.which(program):
+            return f"error: {program} not found\n\nhint: {hint}"
+    for tag in output("git", "tag", "--points-at", "HEAD", "v*").split():
+        if tag != f"v{VERSION}":
+            hint = f"git tag -d {tag}, or set the version as in CONTRIBUTING.md"
+            return f"error: the commit is tagged {tag}, but {versions.SOURCE} has {VERSION}\n\nhint: {hint}"
+    return versions.problem()
 
 
 def environment() -> dict[str, str]:
     """Variables of all builds, beside the present ones: times are those of the commit, and no path of this machine gets into a library."""
-    time = os.environ.get("SOURCE_DATE_EPOCH") or output("git", "log", "-1", "--format=%ct")
-    cargo_home = os.environ.get("CARGO_HOME") or Path.home() / ".cargo"
+    names = {SOURCES: "busbw-native"} | dict.fromkeys(dist_sbom.folders(TARGETS[0]), "crates")
     return {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",  # where maturin looks for zig
-        "SOURCE_DATE_EPOCH": time,
-        "RUSTFLAGS": f"--remap-path-prefix={NATIVE}=busbw-native --remap-path-prefix={cargo_home}=cargo",
+        "SOURCE_DATE_EPOCH": os.environ.get("SOURCE_DATE_EPOCH") or output("git", "log", "-1", "--format=%ct"),
+        "CARGO_ENCODED_RUSTFLAGS": "\x1f".join(f"--remap-path-prefix={folder}={name}" for folder, name in names.items()),
         "CARGO_PROFILE_RELEASE_STRIP": "debuginfo",  # zig's runtime library has paths there
     }
 
 
-def output(*command: str) -> str:
-    """What a command prints."""
-    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
-
-
-def run(*command: str | Path) -> None:
+def run(*command: str | Path, folder: Path = ROOT) -> None:
     """Runs a module of this Python, or ends with its exit code."""
     print("dist:", *command, file=sys.stderr, flush=True)
-    done = subprocess.run([sys.executable, "-m", *command], cwd=NATIVE if command[0] == "maturin" else ROOT, check=False)
+    done = subprocess.run([sys.executable, "-m", *command], cwd=folder, check=False)
     if done.returncode:
         sys.exit(done.returncode)
 
@@ -50,41 +62,54 @@ def installed(target: str) -> bool:
 
 
 def native(targets: list[str]) -> None:
-    """Builds the wheels of busbw-native, each with the list of what is linked into it."""
+    """Builds the sdist of busbw-native, and from it the wheels, each with the list of what is linked into it."""
+    run("maturin", "sdist", "--out", FILES, folder=ROOT / "native")
+    shutil.unpack_archive(FILES / f"{SOURCES.name}.tar.gz", WORK, filter="data")
     for target in targets:
-        sbom = DIST / f"busbw_native-{VERSION}-{target.partition('-')[0]}.cdx.json"
+        sbom = FILES / f"{SOURCES.name}-{target.partition('-')[0]}.cdx.json"
         dist_sbom.native(sbom, VERSION, target)
         options = ("--release", "--locked", "--zig", "--compatibility", PLATFORM, "--target", target, "--sbom-include", sbom)
-        run("maturin", "build", *options, "--interpreter", sys.executable, "--out", DIST)
+        run("maturin", "build", *options, "--interpreter", sys.executable, "--out", FILES, folder=SOURCES)
+
+
+def check() -> None:
+    """Checks all files, and writes the SBOM of busbw, which needs it installed."""
+    dist_checks.check(FILES, PLATFORM)
+    dist_sbom.python(FILES / f"busbw-{VERSION}.cdx.json", VERSION, dist_checks.install(FILES, VERSION, WORK / "environment"))
+    for path in FILES.glob("*.cdx.json"):
+        dist_checks.sbom(path)
+
+
+def omissions() -> str:
+    """Why what is built is not a whole release; empty if it is."""
+    notes = [
+        f"no wheel for {each}: this Rust cannot build for it\n\nhint: rustup target add {each}" for each in TARGETS if not installed(each)
+    ]
+    if changed := output("git", "status", "--porcelain"):
+        notes.append(f"not a release: files differ from the commit\n{changed}\n\nhint: run make dist in a new clone")
+    return "\n\n".join(notes)
 
 
 def main() -> None:
-    """Builds everything for which there is a target, then checks the files and prints their SHA-256."""
-    if problem := versions.problem():
-        sys.exit(problem)
-    if not shutil.which("cargo"):
-        sys.exit("error: cargo not found\n\nhint: install Rust from https://rustup.rs")
-    if output("git", "status", "--porcelain", "--untracked-files=no"):
-        print("dist: files differ from the commit; a release needs a clean checkout", file=sys.stderr)
+    """Builds everything for which there is a target, checks it, puts it in dist/ and prints the SHA-256 of each file."""
+    if found := problem():
+        sys.exit(found)
+    omitted = omissions()
+    if omitted and os.environ.get("CI"):
+        sys.exit(f"error: {omitted}")
     os.environ |= environment()
-    shutil.rmtree(DIST, ignore_errors=True)
-    run("build", "--no-isolation", "--outdir", DIST)
-    targets = [target for target in TARGETS if installed(target)]
-    native(targets)
-    dist_checks.check(DIST, PLATFORM)
-    with tempfile.TemporaryDirectory() as home:
-        dist_sbom.python(DIST / f"busbw-{VERSION}.cdx.json", VERSION, dist_checks.install(DIST, VERSION, Path(home)))
-    for path in DIST.glob("*.cdx.json"):
-        dist_checks.sbom(path)
-    files = sorted(DIST.iterdir())
-    sums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
-    (DIST / "SHA256SUMS").write_text(sums, encoding="utf-8")
+    shutil.rmtree(WORK, ignore_errors=True)
+    run("build", "--no-isolation", "--outdir", FILES)
+    native([target for target in TARGETS if installed(target)])
+    check()
+    sums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(FILES.iterdir()))
+    (FILES / "SHA256SUMS").write_text(sums, encoding="utf-8")
+    shutil.rmtree(ROOT / "dist", ignore_errors=True)
+    FILES.rename(ROOT / "dist")
+    shutil.rmtree(WORK)
     print(sums, end="")
-    missing = [target for target in TARGETS if target not in targets]
-    for target in missing:
-        print(f"\ndist: no wheel for {target}: this Rust cannot build for it\n\nhint: rustup target add {target}", file=sys.stderr)
-    if missing and os.environ.get("CI"):
-        sys.exit("error: CI leaves nothing out")
+    if omitted:
+        print(f"\ndist: {omitted}", file=sys.stderr)
 
 
 if __name__ == "__main__":

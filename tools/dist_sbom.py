@@ -3,29 +3,28 @@
 import json
 import os
 import re
-import subprocess
-import sys
 import tempfile
 import tomllib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import ziglang
 from cyclonedx.model import AttachedText, HashAlgorithm, HashType
 from cyclonedx.model.bom import Bom
 from cyclonedx.model.component import Component, ComponentEvidence, ComponentType
 from cyclonedx.model.license import DisjunctiveLicense, LicenseExpression
 from cyclonedx.output.json import JsonV1Dot6
+from dist_checks import output, tool
 from packageurl import PackageURL
 
 ROOT = Path(__file__).parents[1]
 MANIFEST = ROOT / "native" / "Cargo.toml"
 PLUGIN = "plugin"  # the crate that becomes the library
 LICENSE_FILES = re.compile(r"(licen[cs]e|copying|copyright|notice)\b", re.IGNORECASE)
-RUNTIME_LICENSE = "MIT AND Apache-2.0 WITH LLVM-exception"
 
 
 def python(path: Path, version: str, interpreter: Path) -> None:
@@ -34,13 +33,21 @@ def python(path: Path, version: str, interpreter: Path) -> None:
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as project:
         project.write(text)
         project.flush()
-        command = ["cyclonedx_py", "environment", "--output-reproducible", "--pyproject", project.name, "-o", path, interpreter]
-        subprocess.run([sys.executable, "-m", *command], check=True)
+        options = ("--output-reproducible", "--mc-type", "library", "--pyproject", project.name)
+        bom = json.loads(tool("cyclonedx_py", "environment", *options, interpreter))
+    bom["serialNumber"] = serial(path).urn
+    bom["metadata"]["component"]["purl"] = PackageURL("pypi", name="busbw", version=version).to_string()
+    path.write_text(json.dumps(bom, indent=2) + "\n", encoding="utf-8")
+
+
+def serial(path: Path) -> uuid.UUID:
+    """The serial number of a list: the same for the same commit."""
+    return uuid.uuid5(uuid.NAMESPACE_URL, f"{path.name}/{os.environ['SOURCE_DATE_EPOCH']}")
 
 
 def native(path: Path, version: str, target: str) -> None:
     """Writes that of busbw-native for a target: the crates of others, and the runtime libraries of Rust and zig, all linked statically."""
-    bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"busbw-native/{version}/{target}/{os.environ['SOURCE_DATE_EPOCH']}"))
+    bom = Bom(serial_number=serial(path))
     bom.metadata.timestamp = datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), UTC)
     root = component("busbw-native", version, "pypi", "Apache-2.0")
     bom.metadata.component = root
@@ -50,27 +57,38 @@ def native(path: Path, version: str, target: str) -> None:
     path.write_text(JsonV1Dot6(bom).output_as_string(indent=2) + "\n", encoding="utf-8")
 
 
-def component(name: str, version: str, kind: str, expression: str, **more: Any) -> Component:
-    """A library with its package URL, which also identifies it in the list."""
+def component(name: str, version: str, kind: str, expression: str, texts: Iterable[Path] = (), **more: Any) -> Component:
+    """A library with its package URL, which also identifies it in the list, its license, and the files with the license's text."""
     purl = PackageURL(kind, name=name, version=version)
     licenses = [LicenseExpression(expression.replace("/", " OR "))]
-    return Component(name=name, version=version, type=ComponentType.LIBRARY, purl=purl, bom_ref=purl.to_string(), licenses=licenses, **more)
+    found = [DisjunctiveLicense(name=path.name, text=AttachedText(content=path.read_text(encoding="utf-8"))) for path in sorted(texts)]
+    evidence = ComponentEvidence(licenses=found) if found else None
+    more |= {"purl": purl, "bom_ref": purl.to_string(), "licenses": licenses, "evidence": evidence}
+    return Component(name=name, version=version, type=ComponentType.LIBRARY, **more)
+
+
+def resolved(target: str) -> dict[str, Any]:
+    """What cargo says about the workspace and the crates that it uses on a target."""
+    options = ("--locked", "--format-version=1", "--filter-platform", target, "--manifest-path", MANIFEST)
+    return json.loads(output("cargo", "metadata", *options))
+
+
+def folders(target: str) -> set[Path]:
+    """The folders of this machine that hold the sources of others' crates."""
+    return {Path(package["manifest_path"]).parents[1] for package in resolved(target)["packages"] if package["source"]}
 
 
 def crates(target: str) -> Iterator[Component]:
     """The crates of others that the library is made of on a target, with the checksums of Cargo.lock and the texts of their licenses."""
-    command = ["cargo", "metadata", "--locked", "--format-version=1", "--filter-platform", target, "--manifest-path", MANIFEST]
-    found = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    found = resolved(target)
     packages = {package["id"]: package for package in found["packages"]}
     locked = tomllib.loads(MANIFEST.with_suffix(".lock").read_text(encoding="utf-8"))["package"]
     checksums = {(package["name"], package["version"]): package.get("checksum") for package in locked}
     for package in (packages[each] for each in linked(found["resolve"]["nodes"], packages)):
         if package["source"]:
             digest = HashType(alg=HashAlgorithm.SHA_256, content=checksums[package["name"], package["version"]])
-            files = sorted(path for path in Path(package["manifest_path"]).parent.iterdir() if LICENSE_FILES.match(path.name))
-            texts = [DisjunctiveLicense(name=path.name, text=AttachedText(content=path.read_text(encoding="utf-8"))) for path in files]
-            evidence = ComponentEvidence(licenses=texts)
-            yield component(package["name"], package["version"], "cargo", package["license"], hashes=[digest], evidence=evidence)
+            texts = [path for path in Path(package["manifest_path"]).parent.iterdir() if LICENSE_FILES.match(path.name)]
+            yield component(package["name"], package["version"], "cargo", package["license"], texts, hashes=[digest])
 
 
 def linked(nodes: list[dict[str, Any]], packages: dict[str, dict[str, Any]]) -> list[str]:
@@ -84,6 +102,7 @@ def linked(nodes: list[dict[str, Any]], packages: dict[str, dict[str, Any]]) -> 
 
 def runtimes() -> Iterator[Component]:
     """Rust's standard library, and zig's libunwind and compiler-rt."""
-    rust = subprocess.run(["rustc", "--version"], check=True, capture_output=True, text=True).stdout.split()[1]
-    yield component("rust-std", rust, "generic", "MIT OR Apache-2.0")
-    yield component("ziglang", metadata.version("ziglang"), "pypi", RUNTIME_LICENSE)
+    yield component("rust-std", output("rustc", "--version").split()[1], "generic", "MIT OR Apache-2.0")
+    zig = Path(ziglang.__file__).parent
+    texts = (zig / "LICENSE", zig / "lib" / "libunwind" / "LICENSE.TXT")
+    yield component("ziglang", metadata.version("ziglang"), "pypi", "MIT AND Apache-2.0 WITH LLVM-exception", texts)

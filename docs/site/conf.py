@@ -24,6 +24,7 @@ myst_disable_syntax = ["myst_block_break", "myst_line_comment", "myst_role", "my
 
 highlight_language = "text"
 smartquotes = False
+pygments_dark_style = "github-dark"  # the theme's own underlines names of modules, as if they were links
 
 html_theme = "furo"
 html_static_path = ["static"]

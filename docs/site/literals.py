@@ -1,8 +1,10 @@
-"""Code in running text: short words are kept whole. Browsers break an option after its hyphens."""
+"""Code: short words in running text are kept whole, because browsers break an option after its hyphens; `$` is the only prompt."""
 
+import re
 from typing import Any
 
 from docutils import nodes
+from pygments.lexers.shell import BashSessionLexer
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
@@ -21,7 +23,14 @@ class Whole(SphinxTransform):
                 code["classes"].append("whole")
 
 
+class Console(BashSessionLexer):
+    """Commands and output. Lines of output that begin with `#` are no commands of root."""
+
+    _ps1rgx = re.compile(r"^(\$ )(.*\n?)")
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx."""
     app.add_transform(Whole)
+    app.add_lexer("console", Console)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

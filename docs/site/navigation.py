@@ -1,37 +1,41 @@
-"""The navigation of the site, as tables of contents that are added to four pages while they are read; forges never see them."""
+"""The navigation of the site, as tables of contents that are added to four pages while they are read; forges never see them.
 
-from pathlib import Path
+A page that is in none of them ends the build.
+"""
 
 from sphinx.application import Sphinx
 
 HOW_TO = {
-    "measure": ["replace-nccl-tests", "pytorch-benchmark", "use-from-python", "tune-nccl", "compare-runs", "share-a-report"],
+    "measure": [
+        "replace-nccl-tests",
+        "pytorch-benchmark",
+        "use-from-python",
+        "tune-nccl",
+        "compare-runs",
+        "share-a-report",
+        "shell-completion",
+    ],
     "several hosts": ["several-hosts", "slurm", "kubernetes", "lab", "fix-a-launch", "when-it-stops"],
     "clusters": ["check-a-cluster", "test-links", "watch-a-network", "how-fast-should-my-cluster-be"],
     "training": [
         "what-does-my-training-send",
         "train-over-slow-networks",
+        "nccl-over-ethernet",
         "larger-models",
         "large-embeddings",
+        "embedding-traffic",
         "from-horovod",
-        "nccl-over-ethernet",
+        "add-a-codec",
     ],
 }
-NAMED = {name for names in HOW_TO.values() for name in names}
-OTHERS = sorted(path.stem for path in (Path(__file__).parents[1] / "how-to").glob("*.md") if path.stem not in NAMED)
-
-
-def how_to() -> dict[str, list[str]]:
-    """The captions of the pages of docs/how-to, and the pages."""
-    return {f"How-to: {group}": [f"docs/how-to/{name}" for name in names] for group, names in (HOW_TO | {"more": OTHERS}).items()}
-
+EXPLANATION = ["how-to-read-busbw", "verification", "the-model", "machine-counters", "net-plugin", "compression", "offloading"]
 
 # Of each page that has tables of contents: their captions, and patterns of the pages below.
 CONTENTS = {
     "README": {
         "Tutorial": ["docs/tutorial"],
-        **how_to(),
-        "Explanation": ["docs/explanation/*"],
+        **{f"How-to: {group}": [f"docs/how-to/{name}" for name in names] for group, names in HOW_TO.items()},
+        "Explanation": [f"docs/explanation/{name}" for name in EXPLANATION],
         "Reference": ["docs/reference/README", "docs/glossary"],
         "Evidence": ["benchmarks/README"],
         "Project": ["CHANGELOG", "CONTRIBUTING", "SECURITY", "docs/decisions/README", "native/README"],

@@ -73,6 +73,20 @@ def test_native_wheel_contains_the_library_and_has_no_dependencies(native_wheel:
     assert any(name.endswith("/licenses/LICENSE") for name in names)
 
 
+def test_wheel_contains_the_package_its_manual_pages_and_its_license(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as file:
+        names = [Path(name) for name in file.namelist()]
+        (metadata,) = (file.read(str(name)).decode() for name in names if name.name == "METADATA")
+    suffixes: dict[str, set[str]] = {}
+    for name in names:
+        suffixes.setdefault(name.parts[0], set()).add(name.suffix)
+    assert suffixes.pop("busbw") == {".py", ".cu", ".css", ".typed"}, "no caches, no data of tests"
+    assert suffixes.pop(f"busbw-{__version__}.data") == {".1"}
+    assert list(suffixes) == [f"busbw-{__version__}.dist-info"]
+    assert f"Version: {__version__}\n" in metadata
+    assert "License-File: LICENSE\n" in metadata
+
+
 def test_installed_wheels_run_and_load_the_plugin_without_cargo(environment: Path, tmp_path: Path) -> None:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("BUSBW_", "NCCL_", "PYTHON"))}
     clean["PATH"] = os.pathsep.join([str(environment / "bin"), "/usr/bin", "/bin"])

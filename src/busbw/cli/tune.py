@@ -170,7 +170,7 @@ def _exports(found: Tuning, jobs: Jobs) -> dict[str, str]:
         plugin = {**net_plugin.variables(net), TUNER.plugin: str(net_plugin.find())}
     except NoMeasurement as error:
         talk(f"note: {error.message}: put its path below")
-        plugin = {TUNER.plugin: "/path/of/busbw_native/plugin/libplugin.so"}
+        plugin = {TUNER.plugin: "/path/to/busbw_native/plugin/libplugin.so"}
     return {**plugin, TUNER.table: str(Path(found.file).absolute()), **of_net, **found.variables}
 
 

@@ -125,3 +125,14 @@ def test_the_six_files_of_the_tour_exist() -> None:
     files = re.findall(r"^\d\. `([^`]+)`", tour, re.MULTILINE)
     assert len(files) == 6
     assert [file for file in files if not (ROOT / "src" / "busbw" / file).is_file()] == []
+
+
+def test_decisions_have_the_number_of_their_file() -> None:
+    pages = [page for page in (ROOT / "docs" / "decisions").glob("*.md") if page.name != "README.md"]
+    assert [page.name for page in pages if not re.match(rf"# {int(page.name[:4])}\. \w", page.read_text(encoding="utf-8"))] == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent != ROOT], ids=lambda page: str(page.relative_to(ROOT)))
+def test_percentages_have_no_space(page: Path) -> None:
+    prose = re.sub(r"^ *```.*?^ *```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    assert re.findall(r".*\d %.*", prose) == []
