@@ -42,6 +42,14 @@ def test_tuning_reaches_the_ranks_as_variables(capsys: pytest.CaptureFixture[str
     assert line[-6:] == ["python", "-m", "busbw.horovod", "train.py", "--cycle-time-ms", "7"]
 
 
+def test_options_of_job_scripts_without_effect_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "-np 2 --verbose --start-timeout 60 --autotune --cycle-time-ms 2.5 --mpi-args=--timestamp-output --dry-run python train.py"
+    assert main(["busbw", "horovodrun", *words.split()]) == Exit.OK
+    out, said = capsys.readouterr()
+    assert said.splitlines() == [f"note: {name} has no effect" for name in ("--verbose", "--start-timeout", "--autotune")]
+    assert out.split()[1:3] == ["--timestamp-output", "-n"] and " -x HOROVOD_CYCLE_TIME=2.5 " in out
+
+
 def test_hosts_get_what_steers_communication(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("LIGHT_TOPK_ALLREDUCE", "1")
     monkeypatch.setenv("AWS_SECRET", "x")
@@ -75,7 +83,10 @@ def test_check_build_prints_horovodruns_form(capsys: pytest.CaptureFixture[str])
         ("-np 4 --min-np 2 -H localhost:2 python train.py", "error: 2 slots are too few for 4 ranks"),
         ("-np 2 --blacklist-cooldown-range 1 2 python train.py", "error: --blacklist-cooldown-range is for elastic jobs"),
         ("-np 2 --host-discovery-script 'a python train.py", "error: --host-discovery-script 'a: No closing quotation"),
-        ("-np 2 --min-np 1 --dry-run python train.py", "error: --dry-run prints mpirun's command line"),
+        ("-np 2 --min-np 1 --dry-run python train.py", "error: --dry-run is for mpirun, which an elastic job does not use"),
+        ("-np 2 --mpi-args=' python train.py", "error: --mpi-args ': No closing quotation"),
+        ("-np 2 -p 2222 python train.py", "error: --ssh-port is not supported\n\nhint: set Port in ~/.ssh/config"),
+        ("-np 2 --output-filename out python train.py", "error: --output-filename is not supported\n\nhint: --mpi-args="),
         ("-np 2 --host-discovery-script /bin/false python train.py", "error: --host-discovery-script /bin/false: exit code 1"),
         (
             "-np 2 --host-discovery-script ./none python train.py",
