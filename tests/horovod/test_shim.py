@@ -15,13 +15,19 @@ SOURCE = str(Path(__file__).parents[2] / "src")
 SCRIPT = """
 import sys
 import helper
+import horovod
 import horovod.torch as hvd
 import torch
 from horovod.common.exceptions import HorovodInternalError
 from horovod.torch.compression import Compression
 from horovod.torch.mpi_ops import allreduce
 
-hvd.init()
+try:
+    import horovod.tensorflow.keras
+except ImportError as error:
+    assert str(error) == "busbw has no horovod.tensorflow: of Horovod it has the PyTorch module, horovod.torch"
+assert horovod.__version__ == "0.28.1"
+hvd.init(getattr(helper, "COMM", None))
 net = torch.nn.Linear(4, 2)
 hvd.broadcast_parameters(net.state_dict(), root_rank=0)
 optimizer = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.1), named_parameters=net.named_parameters())
@@ -56,7 +62,7 @@ def test_a_script_of_horovods_runs_unchanged(tmp_path):
 
 def test_horovodrun_starts_it_on_every_rank(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
-    (tmp_path / "helper.py").write_text("NAME = 'beside the script'\n")
+    (tmp_path / "helper.py").write_text("from mpi4py.MPI import COMM_WORLD as COMM\nNAME = 'beside the script'\n")
     words = ["horovodrun", "-np", "2", "--cycle-time-ms", "2", sys.executable, "train.py", "--epochs", "1"]
     environment = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
     line = [sys.executable, "-m", "busbw", *words]

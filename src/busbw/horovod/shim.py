@@ -27,8 +27,20 @@ MODULES = {
 _COMMON = "horovod.common"
 
 
+class _Rest:
+    """Raises for Horovod's other modules. Without it, `horovod.torch.x` could import a module of busbw a second time."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        """Python's import asks this about modules that are not loaded."""
+        if name.startswith("horovod."):
+            raise ModuleNotFoundError(f"busbw has no {name}: of Horovod it has the PyTorch module, horovod.torch", name=name)
+
+
 def install() -> None:
     """Make `import horovod...` find busbw's modules in this process, even if Horovod is installed."""
+    if _Rest not in sys.meta_path:
+        sys.meta_path.insert(0, _Rest)
     for name, own in MODULES.items():
         sys.modules[name] = import_module(own)
     common = sys.modules.setdefault(_COMMON, ModuleType(_COMMON))

@@ -40,11 +40,12 @@ _ATTEMPTS = 3  # to form a world of an elastic job
 FORM_S = 10.0  # limit of the first attempt, doubled for each further one: if a rank is lost meanwhile, the others wait that long
 
 
-def init(comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
+def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
     """Join the job. All ranks must call it; a second call does nothing.
 
     If torch.distributed is initialized, its ranks are used. Otherwise it is initialized here and destroyed at `shutdown`.
-    `comm`: all ranks, or None. `process_sets`: sets to register, or "dynamic" to allow `add_process_set` later.
+    `comm`: a list of all ranks, a communicator of mpi4py with all, or None.
+    `process_sets`: sets to register, or "dynamic" to allow `add_process_set` later.
 
     In an elastic job: join the next world, which the launcher forms. If a rank is lost meanwhile, join the one after it.
 
@@ -114,7 +115,7 @@ def _join_elastic(options: Options) -> tuple[Context, World | None]:
             sys.stderr.write(f"busbw horovod: {failed}\n")
 
 
-def _join(options: Options, comm: Sequence[int] | None, assigned: World | None = None, form_s: float | None = None) -> Context:
+def _join(options: Options, comm: Any, assigned: World | None = None, form_s: float | None = None) -> Context:
     """Form a world. `form_s` limits the waits for other ranks meanwhile; None: as later."""
     info, settings = environment.rank_info(os.environ), _settings(options)
     timeout = timedelta(seconds=form_s or options.timeout_s)
@@ -127,8 +128,8 @@ def _join(options: Options, comm: Sequence[int] | None, assigned: World | None =
         dist.init_process_group(backend, store=kept, rank=info.rank, world_size=info.size, timeout=timeout)
     else:
         info = dataclasses.replace(info, rank=dist.get_rank(), size=dist.get_world_size())
-    if comm is not None and sorted(comm) not in ([], list(range(info.size))):
-        raise Refused(f"init(comm={list(comm)}) is not all {info.size} ranks", "use process sets for some of them")
+    if comm is not None and not _everyone(comm, info):
+        raise Refused(f"init(comm={comm!r}) is not all {info.size} ranks in order", "use process sets for some of them")
     control = dist.new_group(backend="gloo", timeout=timeout)
     everyone = dist.group.WORLD if ours else dist.new_group()
     info, hosts, local_sizes = _located(info, control)
@@ -146,6 +147,13 @@ def _join(options: Options, comm: Sequence[int] | None, assigned: World | None =
     _joined = assigned.number if assigned else _joined + 1
     controller = Controller(mesh, executor, options, timeline, _joined)
     return Context(info, options, controller, executor, timeline, exchange, local_sizes, None if ours else [control, everyone])
+
+
+def _everyone(comm: Any, info: RankInfo) -> bool:
+    """Whether a list of ranks, or a communicator of mpi4py, is of all ranks."""
+    if hasattr(comm, "Get_rank"):
+        return (comm.Get_rank(), comm.Get_size()) == (info.rank, info.size)
+    return sorted(comm) in ([], list(range(info.size)))
 
 
 def _limit(group: dist.ProcessGroup, timeout: timedelta) -> None:
