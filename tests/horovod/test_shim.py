@@ -42,6 +42,19 @@ sys.stdout.write(" ".join(map(str, said)) + "\\n")  # at once: two ranks write i
 """
 
 
+SPAWNS = """
+import multiprocessing
+import horovod
+
+def version(_):
+    return horovod.__version__
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pool.map(version, [0]))
+"""
+
+
 def run(folder, *words, ranks=1):
     launcher = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", str(ranks), "-m"]
     line = [*(launcher if ranks > 1 else [sys.executable, "-m"]), "busbw.horovod", *words]
@@ -69,6 +82,15 @@ def test_horovodrun_starts_it_on_every_rank(tmp_path):
     done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     assert [line.split()[:3] for line in sorted(done.stdout.splitlines())] == [["0", "2", "2.0"], ["1", "2", "2.0"]]
+
+
+def test_processes_that_a_script_spawns_import_horovod_too(tmp_path):
+    (tmp_path / "train.py").write_text(SPAWNS)
+    (tmp_path / "run.sh").write_text(f"exec {sys.executable} train.py\n")
+    environment = {**os.environ, "PYTHONPATH": SOURCE}
+    line = [sys.executable, "-m", "busbw", "horovodrun", "-np", "1", "sh", "run.sh"]
+    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stdout) == (0, "['0.28.1']\n"), done.stderr
 
 
 @pytest.mark.parametrize(("words", "said"), [((), "error: no script to run"), (("none.py",), "error: none.py: no such file")])

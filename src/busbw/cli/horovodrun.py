@@ -1,11 +1,10 @@
-"""`busbw horovodrun`: horovodrun's options. In scripts it starts, `import horovod.torch` imports busbw's.
+"""`busbw horovodrun`: horovodrun's options. In programs it starts, `import horovod.torch` imports busbw's.
 
 Open MPI's mpirun starts the ranks; of elastic jobs, busbw's own launcher does.
 """
 
 import os
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -15,10 +14,10 @@ from busbw.cli.parameters import File, not_empty
 from busbw.cli.shared_options import options
 from busbw.cli.streams import answer, talk
 from busbw.core.errors import UsageError
+from busbw.horovod import shim
 from busbw.launch import hosts, mpirun
 from busbw.session.where import FORWARDED, Where, forwarded
 
-MODULE = "busbw.horovod"
 # Arguments after COMMAND belong to it.
 _SETTINGS = {"help_option_names": ["-h", "--help"], "allow_interspersed_args": False}
 # horovodrun's options with a value, the variable that each sets, and the factor of the value (0: a text; whole, or not: what is allowed).
@@ -83,7 +82,7 @@ def command(
 ) -> int:
     """Run COMMAND on each rank, through mpirun, and exit with its code.
 
-    In `python train.py ...` the script's `import horovod.torch` imports busbw.horovod.torch.
+    In Python programs that COMMAND runs, `import horovod.torch` imports busbw.horovod.torch.
 
     With --min-np or --host-discovery-script the job is elastic: if ranks are lost, the others go on from the last commit, and ranks join
     and leave as slots of this host come and go.
@@ -97,7 +96,7 @@ def command(
     if elastic.asked and ifname:
         talk("note: --network-interfaces has no effect: the ranks of an elastic job use the loopback interface")
     if elastic.asked:
-        return horovodrun_elastic.run(elastic, ranks, named or [], program(args), variables(tuning))
+        return horovodrun_elastic.run(elastic, ranks, named or [], args, variables(tuning))
     if not named and ranks is None:
         raise UsageError("no number of ranks is given", "busbw horovodrun -np 2 python train.py")
     if named:
@@ -106,7 +105,7 @@ def command(
         talk("note: --mpi: operations on CPUs use Gloo, not MPI")
     carried = forwarded((*FORWARDED, "HOROVOD_", "LIGHT_")) if named else {}
     count = sum(host.slots for host in named) or ranks or 1
-    line = mpirun.command(mpirun.find(), program(args), count, named, ifname, {**carried, **variables(tuning)})
+    line = mpirun.command(mpirun.find(), args, count, named, ifname, {**carried, **variables(tuning)})
     line[1:1] = mpi_args
     if dry_run:
         answer(shlex.join(line) + "\n")
@@ -116,20 +115,9 @@ def command(
 
 
 def variables(tuning: dict[str, object]) -> dict[str, str]:
-    """The environment variables for the given tuning options."""
+    """The environment variables for the given tuning options, and for `import horovod`."""
     given = {f"--{name.replace('_', '-')}": str(value) for name, value in tuning.items() if value is not None and value is not False}
     values = {
         variable: str(type(factor)(given[name]) * factor) if factor else given[name] for name, variable, factor in VALUES if name in given
     }
-    return values | {variable: "1" for name, variable in FLAGS if name in given}
-
-
-def program(args: Sequence[str]) -> list[str]:
-    """COMMAND; a Python script is started such that `import horovod` imports busbw's."""
-    if not Path(args[0]).name.startswith("python"):
-        return list(args)
-    at = 1
-    while at < len(args) and args[at].startswith("-") and args[at] not in ("-m", "-c"):
-        at += 2 if args[at] in ("-W", "-X") else 1
-    runs_file = at < len(args) and args[at] not in ("-m", "-c")
-    return [*args[:at], "-m", MODULE, *args[at:]] if runs_file else list(args)
+    return shim.environ() | values | {variable: "1" for name, variable in FLAGS if name in given}

@@ -1,10 +1,12 @@
-"""Makes `import horovod.torch as hvd` import busbw's module. Opt-in, for one process.
+"""Makes `import horovod.torch as hvd` import busbw's module. Opt-in, for one process or for a program and those that it starts.
 
-`python -m busbw.horovod SCRIPT ...` does it for a script. A program calls `shim.install()` before its imports.
+`busbw horovodrun` and `python -m busbw.horovod SCRIPT ...` do it for a program. A program itself calls `shim.install()` before its imports.
 """
 
+import os
 import sys
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 
 OWN = "busbw.horovod"
@@ -25,6 +27,12 @@ MODULES = {
     "horovod.common.process_sets": f"{OWN}.torch.process_sets",
 }
 _COMMON = "horovod.common"
+
+
+def environ() -> dict[str, str]:
+    """Variables for a program whose `import horovod` is to find busbw's modules, also in processes that it starts, such as data loaders."""
+    folder, own = str(Path(__file__).with_name("path")), os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": f"{folder}{os.pathsep}{own}" if own else folder}
 
 
 class _Rest:
