@@ -30,8 +30,7 @@ class Job:
         script = folder / "discover.sh"
         script.write_text(f"#!/bin/sh\ncat {folder}/hosts\n")
         script.chmod(0o755)
-        # Through a shell, so that the shim does not import PyTorch.
-        program = ["sh", "-c", 'exec "$0" "$@"', sys.executable, WORKER, str(folder)]
+        program = [sys.executable, WORKER, str(folder)]
         line = [sys.executable, "-m", "busbw", "horovodrun", *words, "--host-discovery-script", str(script), *program]
         environment = {**os.environ, "PYTHONPATH": SOURCE, "TMPDIR": str(folder)}
         self.process = subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, text=True)

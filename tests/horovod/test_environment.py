@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from busbw.core.errors import UsageError
 from busbw.horovod.torch import environment
 from busbw.horovod.torch.environment import RankInfo
 from busbw.horovod.torch.errors import Refused
@@ -19,13 +20,21 @@ LAUNCHERS = {
         "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
     },
     "mpiexec of MPICH": {"PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"},
-    "torchrun": {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"},
+    "torchrun": {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "a"},
 }
+SLURM = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1", "SLURM_STEP_ID": "0"}
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_rank_info_of_each_launcher(launcher):
     assert environment.rank_info(LAUNCHERS[launcher]) == RankInfo(3, 4, 1, 2)
+
+
+def test_ranks_of_srun_and_of_torchrun_inside_it():
+    assert environment.rank_info(SLURM) == RankInfo(3, 4, 1)
+    assert environment.rank_info({**SLURM, "SLURM_STEP_ID": str(0xFFFFFFFB)}) == RankInfo(0, 1, 0, 1, 0, 1), "a batch script"
+    inside = {**LAUNCHERS["torchrun"], "TORCHELASTIC_RUN_ID": "1", "RANK": "2"}
+    assert environment.rank_info({**SLURM, "PMI_RANK": "0", "PMI_SIZE": "1", **inside}) == RankInfo(2, 4, 1, 2)
 
 
 def test_horovods_variables_take_precedence():
@@ -37,8 +46,12 @@ def test_a_process_without_launcher_is_rank_0_of_1():
 
 
 def test_invalid_ranks_are_refused():
-    with pytest.raises(Refused, match="RANK=4 is not a rank of WORLD_SIZE=4"):
-        environment.rank_info({"RANK": "4", "WORLD_SIZE": "4"})
+    with pytest.raises(UsageError, match="RANK=4 is not a rank of WORLD_SIZE=4"):
+        environment.rank_info({**LAUNCHERS["torchrun"], "RANK": "4"})
+    with pytest.raises(Refused, match="HOROVOD_RANK=4 is not a rank of HOROVOD_SIZE=4"):
+        environment.rank_info({"HOROVOD_RANK": "4", "HOROVOD_SIZE": "4"})
+    with pytest.raises(Refused, match="RANK=3 and WORLD_SIZE=4 are set without MASTER_ADDR"):
+        environment.rank_info({"RANK": "3", "WORLD_SIZE": "4"})
     with pytest.raises(Refused, match="HOROVOD_SIZE= is not a number"):
         environment.rank_info({"HOROVOD_RANK": "0"})
 

@@ -15,13 +15,19 @@ SOURCE = str(Path(__file__).parents[2] / "src")
 SCRIPT = """
 import sys
 import helper
+import horovod
 import horovod.torch as hvd
 import torch
 from horovod.common.exceptions import HorovodInternalError
 from horovod.torch.compression import Compression
 from horovod.torch.mpi_ops import allreduce
 
-hvd.init()
+try:
+    import horovod.tensorflow.keras
+except ImportError as error:
+    assert str(error) == "busbw has no horovod.tensorflow: of Horovod it has the PyTorch module, horovod.torch"
+assert horovod.__version__ == "0.28.1"
+hvd.init(getattr(helper, "COMM", None))
 net = torch.nn.Linear(4, 2)
 hvd.broadcast_parameters(net.state_dict(), root_rank=0)
 optimizer = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.1), named_parameters=net.named_parameters())
@@ -33,6 +39,19 @@ total = allreduce(torch.tensor([1.0]), op=hvd.Sum)
 assert issubclass(HorovodInternalError, RuntimeError) and Compression.fp16 is hvd.Compression.fp16
 said = (hvd.rank(), hvd.size(), float(total), round(float(net.weight.sum()), 4), sys.argv[1:], helper.NAME, __name__)
 sys.stdout.write(" ".join(map(str, said)) + "\\n")  # at once: two ranks write into one pipe
+"""
+
+
+SPAWNS = """
+import multiprocessing
+import horovod
+
+def version(_):
+    return horovod.__version__
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pool.map(version, [0]))
 """
 
 
@@ -56,13 +75,22 @@ def test_a_script_of_horovods_runs_unchanged(tmp_path):
 
 def test_horovodrun_starts_it_on_every_rank(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
-    (tmp_path / "helper.py").write_text("NAME = 'beside the script'\n")
+    (tmp_path / "helper.py").write_text("from mpi4py.MPI import COMM_WORLD as COMM\nNAME = 'beside the script'\n")
     words = ["horovodrun", "-np", "2", "--cycle-time-ms", "2", sys.executable, "train.py", "--epochs", "1"]
     environment = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
     line = [sys.executable, "-m", "busbw", *words]
     done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     assert [line.split()[:3] for line in sorted(done.stdout.splitlines())] == [["0", "2", "2.0"], ["1", "2", "2.0"]]
+
+
+def test_processes_that_a_script_spawns_import_horovod_too(tmp_path):
+    (tmp_path / "train.py").write_text(SPAWNS)
+    (tmp_path / "run.sh").write_text(f"exec {sys.executable} train.py\n")
+    environment = {**os.environ, "PYTHONPATH": SOURCE}
+    line = [sys.executable, "-m", "busbw", "horovodrun", "-np", "1", "sh", "run.sh"]
+    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stdout) == (0, "['0.28.1']\n"), done.stderr
 
 
 @pytest.mark.parametrize(("words", "said"), [((), "error: no script to run"), (("none.py",), "error: none.py: no such file")])

@@ -26,6 +26,14 @@ def faults(events):
             found.append(f"{event}: an instant is global, or of a process or thread")
         if event.get("ph") == "M" and event.get("name") not in METADATA:
             found.append(f"{event}: unknown metadata")
+    tracks: dict = {}
+    for event in (one for one in events if one.get("ph") == "X"):
+        open_until = tracks.setdefault((event.get("pid"), event.get("tid")), [])
+        while open_until and open_until[-1] <= event["ts"]:
+            open_until.pop()
+        if open_until and event["ts"] + event["dur"] > open_until[-1] + 1e-3:
+            found.append(f"{event}: overlaps another of its thread without being inside it")
+        open_until.append(event["ts"] + event["dur"])
     named = {event["pid"] for event in events if event.get("name") == "process_name"}
     found += [f"{event}: its process has no name" for event in events if event.get("pid") not in named]
     return found

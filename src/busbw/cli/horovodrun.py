@@ -1,34 +1,34 @@
-"""`busbw horovodrun`: horovodrun's options. In scripts it starts, `import horovod.torch` imports busbw's.
+"""`busbw horovodrun`: horovodrun's options. In programs it starts, `import horovod.torch` imports busbw's.
 
 Open MPI's mpirun starts the ranks; of elastic jobs, busbw's own launcher does.
 """
 
 import os
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from busbw.cli import horovodrun_build, horovodrun_elastic
+from busbw.cli import horovodrun_build, horovodrun_elastic, horovodrun_others
 from busbw.cli.parameters import File, not_empty
 from busbw.cli.shared_options import options
 from busbw.cli.streams import answer, talk
 from busbw.core.errors import UsageError
+from busbw.horovod import shim
 from busbw.launch import hosts, mpirun
 from busbw.session.where import FORWARDED, Where, forwarded
 
-MODULE = "busbw.horovod"
 # Arguments after COMMAND belong to it.
 _SETTINGS = {"help_option_names": ["-h", "--help"], "allow_interspersed_args": False}
-# horovodrun's options with a value, the variable that each sets, and the factor of the value (0: a text).
+# horovodrun's options with a value, the variable that each sets, and the factor of the value (0: a text; whole, or not: what is allowed).
 VALUES = (
     ("--timeline-filename", "HOROVOD_TIMELINE", 0),
     ("--fusion-threshold-mb", "HOROVOD_FUSION_THRESHOLD", 1 << 20),
-    ("--cycle-time-ms", "HOROVOD_CYCLE_TIME", 1),
+    ("--cycle-time-ms", "HOROVOD_CYCLE_TIME", 1.0),
     ("--cache-capacity", "HOROVOD_CACHE_CAPACITY", 1),
     ("--stall-check-warning-time-seconds", "HOROVOD_STALL_CHECK_TIME_SECONDS", 1),
     ("--stall-check-shutdown-time-seconds", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", 1),
+    ("--gloo-timeout-seconds", "HOROVOD_GLOO_TIMEOUT_SECONDS", 1),
 )
 FLAGS = (
     ("--timeline-mark-cycles", "HOROVOD_TIMELINE_MARK_CYCLES"),
@@ -38,9 +38,17 @@ FLAGS = (
 )
 
 
+def _words(_context: click.Context, _parameter: click.Parameter, text: str | None) -> list[str]:
+    try:
+        return shlex.split(text or "")
+    except ValueError as error:
+        raise UsageError(f"--mpi-args {text}: {error}", "write words as in a shell") from error
+
+
+_TYPES = {int: click.IntRange(0), float: click.FloatRange(0)}
 _tuning_options = [
     *(
-        click.option(name, type=click.IntRange(0) if factor else str, metavar=None if factor else "FILE", help=f"sets {variable}")
+        click.option(name, type=_TYPES[type(factor)] if factor else str, metavar=None if factor else "FILE", help=f"sets {variable}")
         for name, variable, factor in VALUES
     ),
     *(click.option(name, is_flag=True, help=f"sets {variable}") for name, variable in FLAGS),
@@ -54,18 +62,27 @@ _tuning_options = [
 @click.option("--network-interfaces", "ifname", default="", callback=not_empty, help="names, a prefix, or a network like 10.1.0.0/16")
 @click.option("--gloo", is_flag=True, expose_value=False, help="ignored: CPU operations always use Gloo")
 @click.option("--mpi", is_flag=True, help="not supported: CPU operations use Gloo")
+@click.option("--mpi-args", callback=_words, help="more arguments of mpirun: --mpi-args='--timestamp-output'")
 @click.option("--dry-run", is_flag=True, help="print mpirun's command line and stop")
 @click.option(
     "-cb", "--check-build", is_flag=True, is_eager=True, expose_value=False, callback=horovodrun_build.show, help="print what is available"
 )
-@options(*_tuning_options, *horovodrun_elastic.options)
+@options(*_tuning_options, *horovodrun_elastic.options, *horovodrun_others.options)
 @click.argument("args", nargs=-1, required=True, metavar="COMMAND...")
 def command(
-    ranks: int | None, host_list: str, hostfile: Path | None, ifname: str, mpi: bool, dry_run: bool, args: tuple[str, ...], **tuning: object
+    ranks: int | None,
+    host_list: str,
+    hostfile: Path | None,
+    ifname: str,
+    mpi: bool,
+    mpi_args: list[str],
+    dry_run: bool,
+    args: tuple[str, ...],
+    **tuning: object,
 ) -> int:
     """Run COMMAND on each rank, through mpirun, and exit with its code.
 
-    In `python train.py ...` the script's `import horovod.torch` imports busbw.horovod.torch.
+    In Python programs that COMMAND runs, `import horovod.torch` imports busbw.horovod.torch.
 
     With --min-np or --host-discovery-script the job is elastic: if ranks are lost, the others go on from the last commit, and ranks join
     and leave as slots of this host come and go.
@@ -73,12 +90,13 @@ def command(
     elastic = horovodrun_elastic.taken_out(tuning)
     elastic.check(ranks)
     named = Where(hosts=host_list, hostfile=hostfile).named()
-    if elastic.asked and dry_run:
-        raise UsageError("--dry-run prints mpirun's command line, which an elastic job does not use", "leave out one of them")
+    if elastic.asked and (dry_run or mpi_args):
+        one = "--dry-run" if dry_run else "--mpi-args"
+        raise UsageError(f"{one} is for mpirun, which an elastic job does not use", f"leave out {one}")
     if elastic.asked and ifname:
         talk("note: --network-interfaces has no effect: the ranks of an elastic job use the loopback interface")
     if elastic.asked:
-        return horovodrun_elastic.run(elastic, ranks, named or [], program(args), variables(tuning))
+        return horovodrun_elastic.run(elastic, ranks, named or [], args, variables(tuning))
     if not named and ranks is None:
         raise UsageError("no number of ranks is given", "busbw horovodrun -np 2 python train.py")
     if named:
@@ -87,7 +105,8 @@ def command(
         talk("note: --mpi: operations on CPUs use Gloo, not MPI")
     carried = forwarded((*FORWARDED, "HOROVOD_", "LIGHT_")) if named else {}
     count = sum(host.slots for host in named) or ranks or 1
-    line = mpirun.command(mpirun.find(), program(args), count, named, ifname, {**carried, **variables(tuning)})
+    line = mpirun.command(mpirun.find(), args, count, named, ifname, {**carried, **variables(tuning)})
+    line[1:1] = mpi_args
     if dry_run:
         answer(shlex.join(line) + "\n")
     else:
@@ -96,18 +115,9 @@ def command(
 
 
 def variables(tuning: dict[str, object]) -> dict[str, str]:
-    """The environment variables for the given tuning options."""
+    """The environment variables for the given tuning options, and for `import horovod`."""
     given = {f"--{name.replace('_', '-')}": str(value) for name, value in tuning.items() if value is not None and value is not False}
-    values = {variable: str(int(given[name]) * factor) if factor else given[name] for name, variable, factor in VALUES if name in given}
-    return values | {variable: "1" for name, variable in FLAGS if name in given}
-
-
-def program(args: Sequence[str]) -> list[str]:
-    """COMMAND; a Python script is started such that `import horovod` imports busbw's."""
-    if not Path(args[0]).name.startswith("python"):
-        return list(args)
-    at = 1
-    while at < len(args) and args[at].startswith("-") and args[at] not in ("-m", "-c"):
-        at += 2 if args[at] in ("-W", "-X") else 1
-    runs_file = at < len(args) and args[at] not in ("-m", "-c")
-    return [*args[:at], "-m", MODULE, *args[at:]] if runs_file else list(args)
+    values = {
+        variable: str(type(factor)(given[name]) * factor) if factor else given[name] for name, variable, factor in VALUES if name in given
+    }
+    return shim.environ() | values | {variable: "1" for name, variable in FLAGS if name in given}

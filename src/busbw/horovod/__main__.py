@@ -1,5 +1,6 @@
 """`python -m busbw.horovod SCRIPT ...` runs a script with busbw's module in place of `horovod`."""
 
+import os
 import runpy
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ def main() -> int:
         sys.stderr.write(f"error: {what}\n\nhint: mpirun -n 2 python -m busbw.horovod train.py ...\n")
         return int(Exit.USAGE)
     shim.install()
+    os.environ |= shim.environ()  # for processes that the script starts
     sys.argv = sys.argv[1:]
     sys.path[0] = str(Path(script).resolve().parent)
     runpy.run_path(script, run_name="__main__")

@@ -5,6 +5,7 @@ the operations to run. Only if a rank has an uncached request do ranks exchange 
 """
 
 import contextlib
+import functools
 import sys
 import threading
 import time
@@ -76,7 +77,8 @@ class Controller:
                     f"an operation named {operation.request.name} is still running", "give each its own name, or synchronize first"
                 )
             self._mine[operation.request.key] = operation
-            operation.handle.before = lambda: self._forget(operation.request.key)
+            # Without a reference to the operation: a cycle would keep its tensors, and the groups, until the garbage collector runs.
+            operation.handle.before = functools.partial(self._forget, operation.request.key)
         self._wake.set()
 
     def stop(self) -> None:
@@ -194,13 +196,7 @@ class Controller:
         keys = {answer.key for answer in answers}
         mine = {key: operation for key, operation in self._mine.items() if key in keys}
         self._announced -= keys
-        try:
-            self._executor.run(answers, mine)
-        except Exception as error:
-            explained = self._explained(error)
-            for operation in mine.values():
-                operation.handle.fail(explained)
-            raise explained from error
+        self._executor.run(answers, mine)
         members = self._executor.members()
         for answer in answers:
             if not answer.error and answer.request.kind == Kind.REMOVE_SET:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from busbw.horovod.torch.errors import Refused
 from busbw.horovod.variables import PREFIX, RANK_VARIABLES, SETTINGS
+from busbw.launch import environment as launchers
 
 # Values that ask for the behavior that busbw has anyway.
 _GIVEN = {("HOROVOD_CONTROLLER", "gloo"), ("HOROVOD_CPU_OPERATIONS", "gloo")}
@@ -41,31 +42,36 @@ class RankInfo:
     cross_size: int = -1
 
 
-# Each launcher's variables for rank, size, local rank and local size. The first launcher found is used.
-_LAUNCHERS = (
-    ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
-    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
-)
+# Each launcher's variable for the ranks of this host, where it has one.
+_LOCAL_SIZES = {
+    "torchrun": "LOCAL_WORLD_SIZE",
+    "torch.distributed": "LOCAL_WORLD_SIZE",
+    "Open MPI": "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MPICH": "MPI_LOCALNRANKS",
+}
 
 
 def rank_info(environ: Mapping[str, str]) -> RankInfo:
-    """This process's rank and size. Without a launcher: a single process.
+    """This process's rank and size: of HOROVOD_* variables, else of its launcher. Without a launcher: a single process.
 
     Raises:
-        Refused: a rank without a size, or numbers that do not fit.
+        UsageError: a rank without a size, or numbers that do not fit.
     """
-    for rank, size, local_rank, local_size in _LAUNCHERS:
-        if environ.get(rank):
-            found = RankInfo(
-                _number(environ, rank),
-                _number(environ, size),
-                *(_number(environ, name, -1) for name in (local_rank, local_size, "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE")),
-            )
-            if not 0 <= found.rank < found.size:
-                raise Refused(f"{rank}={found.rank} is not a rank of {size}={found.size}", "ranks go from 0 to one below the size")
-            return found
+    cross = [_number(environ, name, -1) for name in ("HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE")]
+    if environ.get("HOROVOD_RANK"):
+        rank, size = _number(environ, "HOROVOD_RANK"), _number(environ, "HOROVOD_SIZE")
+        if not 0 <= rank < size:
+            raise Refused(f"HOROVOD_RANK={rank} is not a rank of HOROVOD_SIZE={size}", "ranks go from 0 to one below the size")
+        return RankInfo(rank, size, _number(environ, "HOROVOD_LOCAL_RANK", -1), _number(environ, "HOROVOD_LOCAL_SIZE", -1), *cross)
+    found = launchers.detect(environ)
+    if found is not None:
+        local_size = _number(environ, _LOCAL_SIZES.get(found.launcher.name, ""), -1)
+        return RankInfo(found.rank, found.size, -1 if found.local_rank is None else found.local_rank, local_size, *cross)
+    if environ.get("RANK") and environ.get("WORLD_SIZE"):
+        raise Refused(
+            f"RANK={environ['RANK']} and WORLD_SIZE={environ['WORLD_SIZE']} are set without MASTER_ADDR",
+            "set MASTER_ADDR and MASTER_PORT to rank 0's host and a free port of it, or unset RANK and WORLD_SIZE",
+        )
     return RankInfo(0, 1, 0, 1, 0, 1)
 
 

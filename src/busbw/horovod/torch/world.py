@@ -13,6 +13,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+# torch.optim imports this module, whose functions have the default group of that time as a default argument. Imported before there is one,
+# it keeps none. A group that lives until the interpreter ends aborts the process if one of Gloo's threads frees a tensor then.
+import torch.distributed.nn.functional
+from torch.distributed import distributed_c10d
+
 from busbw.accel import CommWorker, Settings, light
 from busbw.accel.communicator import Communicator
 from busbw.accel.mesh import Mesh, make
@@ -31,14 +36,16 @@ from busbw.horovod.torch.timeline import Timeline
 _named: set[str] = set()
 _joined = 0  # jobs so far
 _at_exit = False
-_ATTEMPTS = 3  # to form a world
+_ATTEMPTS = 3  # to form a world of an elastic job
+FORM_S = 10.0  # limit of the first attempt, doubled for each further one: if a rank is lost meanwhile, the others wait that long
 
 
-def init(comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
+def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
     """Join the job. All ranks must call it; a second call does nothing.
 
     If torch.distributed is initialized, its ranks are used. Otherwise it is initialized here and destroyed at `shutdown`.
-    `comm`: all ranks, or None. `process_sets`: sets to register, or "dynamic" to allow `add_process_set` later.
+    `comm`: a list of all ranks, a communicator of mpi4py with all, or None.
+    `process_sets`: sets to register, or "dynamic" to allow `add_process_set` later.
 
     In an elastic job: join the next world, which the launcher forms. If a rank is lost meanwhile, join the one after it.
 
@@ -95,7 +102,7 @@ def _join_elastic(options: Options) -> tuple[Context, World | None]:
     while True:
         assigned = worker.join()
         try:
-            return _join(options, None, assigned), assigned
+            return _join(options, None, assigned, min(options.timeout_s, FORM_S * 2**failures)), assigned
         except RuntimeError as error:  # a rank may be lost
             if not dist.is_initialized():
                 # PyTorch numbers groups, which must be the same on all ranks, and begins anew only after a group was destroyed.
@@ -108,9 +115,10 @@ def _join_elastic(options: Options) -> tuple[Context, World | None]:
             sys.stderr.write(f"busbw horovod: {failed}\n")
 
 
-def _join(options: Options, comm: Sequence[int] | None, assigned: World | None = None) -> Context:
+def _join(options: Options, comm: Any, assigned: World | None = None, form_s: float | None = None) -> Context:
+    """Form a world. `form_s` limits the waits for other ranks meanwhile; None: as later."""
     info, settings = environment.rank_info(os.environ), _settings(options)
-    timeout = timedelta(seconds=options.timeout_s)
+    timeout = timedelta(seconds=form_s or options.timeout_s)
     ours = not dist.is_initialized()
     if os.environ.get("HOROVOD_GLOO_IFACE"):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", os.environ["HOROVOD_GLOO_IFACE"])
@@ -120,13 +128,18 @@ def _join(options: Options, comm: Sequence[int] | None, assigned: World | None =
         dist.init_process_group(backend, store=kept, rank=info.rank, world_size=info.size, timeout=timeout)
     else:
         info = dataclasses.replace(info, rank=dist.get_rank(), size=dist.get_world_size())
-    if comm is not None and sorted(comm) not in ([], list(range(info.size))):
-        raise Refused(f"init(comm={list(comm)}) is not all {info.size} ranks", "use process sets for some of them")
+    if comm is not None and not _everyone(comm, info):
+        raise Refused(f"init(comm={comm!r}) is not all {info.size} ranks in order", "use process sets for some of them")
     control = dist.new_group(backend="gloo", timeout=timeout)
     everyone = dist.group.WORLD if ours else dist.new_group()
     info, hosts, local_sizes = _located(info, control)
     mesh = Mesh(Communicator(control, info.size, info.rank, hosts.count(hosts[info.rank])), None, None, hosts)
-    exchange = CommWorker(settings, make(settings)) if settings else None
+    exchange = CommWorker(settings, make(settings, timeout)) if settings else None
+    if form_s is not None:
+        meshes = [mesh, exchange.mesh] if exchange else [mesh]
+        comms = [comm for one in meshes for comm in (one.world, one.inside, one.across) if comm]
+        for group in (everyone, *(comm.group for comm in comms)):
+            _limit(group, timedelta(seconds=options.timeout_s))
     _announce(info, settings, exchange)
     timeline = Timeline()
     executor = Executor(info.rank, Members(tuple(range(info.size)), everyone), options.fusion, exchange, timeline)
@@ -134,6 +147,21 @@ def _join(options: Options, comm: Sequence[int] | None, assigned: World | None =
     _joined = assigned.number if assigned else _joined + 1
     controller = Controller(mesh, executor, options, timeline, _joined)
     return Context(info, options, controller, executor, timeline, exchange, local_sizes, None if ours else [control, everyone])
+
+
+def _everyone(comm: Any, info: RankInfo) -> bool:
+    """Whether a list of ranks, or a communicator of mpi4py, is of all ranks."""
+    if hasattr(comm, "Get_rank"):
+        return (comm.Get_rank(), comm.Get_size()) == (info.rank, info.size)
+    return sorted(comm) in ([], list(range(info.size)))
+
+
+def _limit(group: dist.ProcessGroup, timeout: timedelta) -> None:
+    """Set the limit of operations to come."""
+    if hasattr(dist, "set_timeout"):
+        dist.set_timeout(timeout, group)
+    else:  # in older releases of PyTorch
+        distributed_c10d._set_pg_timeout(timeout, group)
 
 
 def _located(info: RankInfo, control: dist.ProcessGroup) -> tuple[RankInfo, tuple[str, ...], tuple[int, ...]]:

@@ -1,0 +1,5 @@
+"""What `import horovod` finds first if the folder above is in PYTHONPATH. It makes busbw's modules those of Horovod."""
+
+from busbw.horovod import shim
+
+shim.install()
