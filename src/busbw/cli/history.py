@@ -1,5 +1,6 @@
 """`busbw history`: results of the past, and whether a run differs from them."""
 
+import math
 from itertools import islice
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from busbw.cli.terminal import width
 from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
-from busbw.core.history import Check, Standing
+from busbw.core.history import Basis, Check, Standing
 from busbw.core.sizes import format_size, parse_size
 from busbw.history import exported
 from busbw.history.baseline import baseline
@@ -23,6 +24,7 @@ from busbw.stats.history import TOLERANCE, check
 from busbw.views import history as view
 
 LAST = 30
+MOST_TOLERATED = 1.5  # a ratio that may still be called fine, if the user says so
 STANDINGS = {Standing.FINE: Exit.OK, Standing.SLOWER: Exit.BAD, Standing.UNKNOWN: Exit.UNKNOWN}
 
 
@@ -119,12 +121,17 @@ def check_(file: str, last: int, confidence: float, tolerance: float, collective
 
 
 def _more(found: Check, last: int) -> str:
-    """What would help where too few runs are there."""
-    count = len(found.runs)
+    """What would help where the runs do not tell."""
+    if found.unusual:
+        ids = " ".join(map(str, found.unusual))
+        return f"{view.runs_text(found.unusual)} far from the others; remove what had a known fault: busbw history rm {ids}"
     if found.needed > last:
         return f"add --last {found.needed}"
-    less = f", or be less sure: --confidence {100 * (1 - 1 / (count + 1)) - 0.05:.1f}%" if count >= 2 else ""
-    return f"busbw history add result.json after each run{less}"
+    count, more = len(found.runs), "busbw history add result.json after each run"
+    if found.basis is Basis.NONE:
+        return more + (f", or be less sure: --confidence {100 * (1 - 1 / (count + 1)) - 0.05:.1f}%" if count >= 2 else "")
+    most = max(cell.most or math.inf for cell in found.cells)
+    return more + (f", or accept more: --tolerance {math.ceil(100 * (most - 1))}%" if most <= MOST_TOLERATED else "")
 
 
 for _part in history_runs.COMMANDS:
