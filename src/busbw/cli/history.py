@@ -22,6 +22,8 @@ from busbw.history.baseline import baseline
 from busbw.history.store import opened
 from busbw.stats.history import TOLERANCE, check
 from busbw.views import history as view
+from busbw.views import result_json
+from busbw.views.changes import changes
 
 LAST = 30
 MOST_TOLERATED = 1.5  # a ratio that may still be called fine, if the user says so
@@ -111,9 +113,13 @@ def check_(file: str, last: int, confidence: float, tolerance: float, collective
     result = read_sweep(file, collective)
     with opened(db, create=False) as history:
         earlier = baseline(history, result, last)
+        newest = next(iter(earlier), None)
+        before = None if newest is None else result_json.read(history.text(newest).encode())
     found = check(result, earlier, confidence, tolerance)
     if not result.complete or result.wrong():
         talk(f"note: {file} {'had wrong data' if result.wrong() else 'is of a sweep that did not end'}")
+    if before and (differing := changes(before, result)):
+        talk(f"note: unlike run {newest}: {', '.join(differing)}")
     answer(view.checked(found, width()))
     if found.standing is Standing.UNKNOWN:
         talk(f"\nhint: {_more(found, last)}")

@@ -20,7 +20,7 @@ from busbw.stats.unusual import deviation, distances
 NEAREST = 5  # sizes
 LARGEST = 700.0  # logarithm that a float can hold
 TOLERANCE = 0.1
-RARE = 0.1  # share of the stored runs: what more of them do is usual
+RARE = 0.2  # share of the stored runs: what more of them do is usual
 
 
 def needed(confidence: float) -> int:

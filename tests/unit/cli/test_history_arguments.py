@@ -138,6 +138,29 @@ def test_three_runs_answer_for_large_changes_and_say_how_sure_they_are(busbw: Bu
     assert (code, out.splitlines()[0]) == (0, "FINE  none of 6 cells is slower than in the last 3 runs by more than 60 %")
 
 
+def test_what_differs_from_the_newest_run_is_named(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
+    other = json.loads((tmp_path / kept[0]).read_text()) | {"start": "2026-11-21 08:00:00"}
+    other["library"] |= {"nccl": 23001, "versions": {"nccl4py": "0.7"}}
+    other["environment"] = {"NCCL_ALGO": "Ring", "PMIX_RANK": "3"}
+    (tmp_path / "other.json").write_text(json.dumps(other))
+    code, _, told = busbw("check", "other.json")
+    assert (code, told) == (0, "note: unlike run 19: NCCL 2.28.9 -> 2.30.1, NCCL_ALGO unset -> Ring\n")
+    (tmp_path / "log.json").write_text(json.dumps(other | {"tool": "nccl-tests", "environment": {}}))
+    assert busbw("check", "log.json")[2] == "note: unlike run 19: NCCL 2.28.9 -> 2.30.1\n"
+
+
+def test_an_unusual_run_is_named_and_its_removal_offered(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
+    busbw("add", write(tmp_path / "odd.json", 19, slower=3.0))
+    slow = write(tmp_path / "slow.json", 21, slower=1.4)
+    code, out, told = busbw("check", slow)
+    assert code == 3
+    assert out.startswith("UNKNOWN  1 of 6 cells much slower than the median of the last 20 runs, largest 1.39")
+    assert "which may be chance: run 20 is unusual too\n" in out and "1 GiB  out of place" in out
+    assert told == "\nhint: run 20 is far from the others; remove what had a known fault: busbw history rm 20\n"
+    busbw("rm", "20", "--yes")
+    assert busbw("check", slow)[0] == 1
+
+
 def test_a_run_is_shown_again_in_any_format(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
     code, out, _ = busbw("show", "7", "--format", "json")
     assert (code, out) == (0, (tmp_path / kept[6]).read_text())

@@ -107,7 +107,7 @@ def test_an_unusual_run_among_few_is_named() -> None:
 
 
 def test_a_size_that_is_slow_in_many_runs_is_usual() -> None:
-    past = earlier(random.Random(1), 16) | {i: times(run(random.Random(i), {7: 2.0})) for i in range(16, 19)}
+    past = earlier(random.Random(1), 15) | {i: times(run(random.Random(i), {7: 2.0})) for i in range(15, 19)}
     found = check(run(random.Random(9), {7: 1.6}), past, 0.95)
     assert (found.standing, found.unusual) == (Standing.FINE, [])
 
