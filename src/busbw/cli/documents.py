@@ -3,7 +3,7 @@
 import io
 from pathlib import Path
 
-from busbw.cli.sweep_files import read_bytes
+from busbw.cli.sweep_files import one_result, read_bytes
 from busbw.core.errors import UsageError
 from busbw.core.result import AnyResult
 from busbw.views import documents
@@ -22,6 +22,7 @@ def load(file: str, collective: str | None = None, table: int | None = None) -> 
         return found
     if data.startswith(SNAPSHOT):
         return _snapshot(data, file)
+    one_result(data, file)
     try:
         return read(data, file, collective, table)
     except UsageError:

@@ -48,11 +48,12 @@ def add(files: tuple[str, ...], collective: str | None, db: Path) -> int:
 
     The same result twice is stored once. All are added, or none: when one cannot be read, or there is no room.
     """
-    results = [(file, exported.when(data), sweep_in(data, file, collective)) for file in files for data in exported.split(read_bytes(file))]
+    data = [named for file in files for named in exported.split(read_bytes(file), file)]
+    results = [sweep_in(one, name, collective) for name, one in data]
     with opened(db, create=True) as history:
-        added = history.add([result for _, _, result in results], [when for _, when, _ in results])
-    for (file, _, _), (id, new) in zip(results, added, strict=True):
-        answer(f"{file}: run {id}{'' if new else ', which was there already'}\n")
+        added = history.add(results, [exported.when(one) for _, one in data])
+    for (name, _), (id, new) in zip(data, added, strict=True):
+        answer(f"{name}: run {id}{'' if new else ', which was there already'}\n")
     return int(Exit.OK)
 
 
@@ -81,10 +82,8 @@ def plot(size: str, last: int, machine: str, collective: str, db: Path) -> int:
     wanted = parse_size(size, "--size")
     name = collective_row(collective).name if collective else ""
     with opened(db, create=False) as history:
-        runs = history.runs(machine, name)
-        having = {time.run.id for time in history.times(runs) if time.key.size_bytes == wanted}
-        shown = list(islice((run for run in runs if run.id in having), last))
-        times = [time for time in history.times(shown) if time.key.size_bytes == wanted]
+        every = ([time for time in history.times([run]) if time.key.size_bytes == wanted] for run in history.runs(machine, name))
+        times = [time for run in islice(filter(None, every), last) for time in run]
     if not times:
         raise UsageError(f"{db}: no such run has {format_size(wanted)}", "busbw history list")
     answer(view.plot(times, width()))

@@ -100,9 +100,9 @@ def _write(lines: dict[int, str], directory: Path, *, force: bool) -> None:
         raise UsageError(f"{directory}: {error.strerror}", "name another directory with -d") from error
     files = {directory / f"run-{id}.json": line for id, line in lines.items()}
     for file in files:
-        check_writable(file, overwrite=force)
+        check_writable(file, overwrite=force, what=str(file))
     for file, line in files.items():
-        save(exported.indented(line), file)
+        save(exported.indented(line), file, "make room, or name another directory with -d")
         answer(f"{file}\n")
 
 

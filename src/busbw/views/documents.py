@@ -84,19 +84,24 @@ class Document:
     held: msgspec.Struct | None = None
 
 
+def kind(data: bytes) -> Kind | None:
+    """The kind of file by its schema, None for another."""
+    found = _SCHEMA.match(data)
+    return BY_SCHEMA.get(found.group(1).decode()) if found else None
+
+
 def read(data: bytes, source: str) -> Document | None:
     """The document in `data`, None for a file of another kind; UsageError, which names `source`, for a broken one.
 
     Counters of links have a line for each interval: their text is the last interval's.
     """
-    found = _SCHEMA.match(data)
-    kind = BY_SCHEMA.get(found.group(1).decode()) if found else None
-    if kind is None:
+    its = kind(data)
+    if its is None:
         return None
-    lines = [line for line in data.splitlines() if line.strip()] if kind.structure is Watched else [data]
+    lines = [line for line in data.splitlines() if line.strip()] if its.structure is Watched else [data]
     try:
-        held = [wire.decode(line, kind.structure) for line in lines][-1]
+        held = [wire.decode(line, its.structure) for line in lines][-1]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{source}: {kind.name}: {error}", "give a file that busbw wrote; it must be complete") from error
+        raise UsageError(f"{source}: {its.name}: {error}", "give a file that busbw wrote; it must be complete") from error
     head = f"the last of {len(lines)} intervals\n" if len(lines) > 1 else ""
-    return Document(kind.title, lambda width: head + kind.text(held, width), held)
+    return Document(its.title, lambda width: head + its.text(held, width), held)

@@ -220,6 +220,22 @@ def test_an_export_is_read_back_without_loss(busbw: Busbw, kept: list[str], tmp_
     assert listed[0] == listed[1]
 
 
+def test_a_damaged_line_of_an_export_is_named_and_nothing_added(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
+    first, second, *_ = busbw("export")[1].splitlines()
+    for broken in (second[:500], "garbage"):
+        (tmp_path / "damaged.jsonl").write_text(f"{first}\n{broken}\n{first}\n")
+        code, _, told = busbw("add", "damaged.jsonl", "--db", "new.sqlite")
+        assert (code, told.partition(": ")[2].partition(":")[0]) == (2, "damaged.jsonl line 2")
+    assert busbw("list", "--db", "new.sqlite")[0] == 2
+    (tmp_path / "two.jsonl").write_text(f"{first}\n{second}\n")
+    assert busbw("check", "two.jsonl")[2].startswith("error: two.jsonl: 2 results, one on each line\n\nhint: busbw history add two.jsonl")
+
+
+def test_a_file_that_is_no_sweep_is_called_what_it_is(busbw: Busbw) -> None:
+    links = Path(__file__).parents[3] / "benchmarks" / "link_2cpu_202611" / "four_hosts.json"
+    assert busbw("add", str(links))[2] == f"error: {links}: link test, not a sweep\n\nhint: busbw show {links}\n"
+
+
 def test_an_export_to_files_that_busbw_show_reads(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
     code, out, _ = busbw("export", "2", "3", "-d", "some/where")
     assert (code, out) == (0, "some/where/run-2.json\nsome/where/run-3.json\n")
