@@ -20,6 +20,7 @@ import pytest
 
 HERE = Path(__file__).parent
 NATIVE = HERE.parent / "native"
+MPI_FOLDER = "busbw-mpi-"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,7 +30,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     # PyTorch's store asks DNS for the name of each client, and serves nobody meanwhile. A server that does not answer costs 5 s each time.
     os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
-    folder = tempfile.mkdtemp(prefix="busbw-mpi-")
+    _sweep_folders()
+    folder = tempfile.mkdtemp(prefix=f"{MPI_FOLDER}{os.getpid()}-")
     os.environ["PRTE_MCA_prte_local_tmpdir_base"] = folder  # noqa: SIM112 - PRRTE's spelling
     if importlib.util.find_spec("triton") is not None and not Path("/dev/nvidiactl").exists():
         # Without a GPU kernels run in Triton's interpreter. Whether they do is settled where Triton, and then where a kernel, is imported.
@@ -41,6 +43,14 @@ def pytest_configure(config: pytest.Config) -> None:
         # Started in the background by a shell. What tests interrupt would inherit it, and not hear of the interrupt.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def _sweep_folders() -> None:
+    """Remove the folders of runs that were killed before they could."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{MPI_FOLDER}*"):
+        pid = folder.name.removeprefix(MPI_FOLDER).partition("-")[0]
+        if pid.isdigit() and not Path("/proc", pid).exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture
