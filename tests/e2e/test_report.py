@@ -70,7 +70,7 @@ def test_wrong_data_is_exit_code_1_and_still_a_page(run, tmp_path):
     ("words", "said", "hint"),
     [
         (["none.json"], "error: none.json: No such file or directory", "hint: name a result file"),
-        (["bin"], "error: bin: no file in it ends in .json, .jsonl, .log, .txt", "hint: name the files"),
+        (["bin"], "error: bin: no file in it ends in .json, .jsonl, .log, .table, .txt", "hint: name the files"),
         (["broken"], "error: broken: none of its files can be read", "hint: busbw show FILE"),
         (["notes.txt"], "error: notes.txt: nccl-tests text: no row", "hint: give the standard output"),
         (["log.txt", "-o", "none/page.html"], "error: none/page.html: No such file or directory", "hint: name a file in a directory"),

@@ -10,7 +10,7 @@ from busbw.views import documents
 from busbw.views.documents import Document
 from busbw.views.read import read
 
-SUFFIXES = (".json", ".jsonl", ".log", ".txt")  # of files that are taken from a directory
+SUFFIXES = (".json", ".jsonl", ".log", ".table", ".txt")  # of files that are taken from a directory
 SNAPSHOT = b'{"schema": "busbw.host/'
 
 

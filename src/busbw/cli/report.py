@@ -38,8 +38,8 @@ def command(files: tuple[str, ...], output: str | None, collective: str | None, 
     """Write FILE... (- = stdin) as one self-contained HTML page, and print its path.
 
     Reads what busbw show reads: sweeps, trainings, plans, replays, patterns, checks, tests of links, snapshots. Up to 8 sweeps share the
-    plots, and are compared with the first. A directory stands for its files that end in .json, .jsonl, .log or .txt; those that cannot
-    be read are named and left out. Exit code 1 when one was left out, or a result holds wrong data.
+    plots, and are compared with the first. A directory stands for its files that end in .json, .jsonl, .log, .table or .txt; those that
+    cannot be read are named and left out. Exit code 1 when one was left out, or a result holds wrong data.
 
     With --sign the command that verifies the signature is printed too.
     """

@@ -1,4 +1,4 @@
-"""Everything that busbw writes as JSON besides measurements (core.result): how it is called, and its text."""
+"""Everything that busbw writes besides measurements (core.result): how it is called, and its text."""
 
 import re
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from busbw.core import comparison as compared
-from busbw.core import wire
+from busbw.core import tuner_table, wire
 from busbw.core.checking import CheckReport, ClusterReport, CommandReport, Diagnosis
 from busbw.core.comparison import Comparison
 from busbw.core.errors import UsageError
@@ -95,6 +95,9 @@ def read(data: bytes, source: str) -> Document | None:
 
     Counters of links have a line for each interval: their text is the last interval's.
     """
+    if data.startswith(tuner_table.HEADER.encode()):
+        table = tuner_table.parse(data.decode("utf-8", "replace"), source)
+        return Document("Tuner table", lambda width: tuning.table_text(table, width), table)
     its = kind(data)
     if its is None:
         return None
