@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from busbw.cli import history_runs
-from busbw.cli.history_options import HELP, db_option, filters
+from busbw.cli.history_options import HELP, db_option, filters, reading
 from busbw.cli.parameters import Share, not_empty
 from busbw.cli.streams import answer, talk
 from busbw.cli.sweep_files import read_bytes, read_sweep, sweep_in
@@ -107,13 +107,14 @@ def check_(file: str, last: int, confidence: float, tolerance: float, collective
     """Say whether the result in FILE (- = stdin) is slower than the last runs of its machine that have the same cells.
 
     Three runs show large changes, by their spread. 19 (at 95 %) also show small ones, by their order. Exit code 1 when a cell is slower,
-    3 when too few runs are stored to tell. The result is not added.
+    3 when the stored runs do not tell. The result is not added.
     """
     result = read_sweep(file, collective)
     with opened(db, create=False) as history:
         earlier = baseline(history, result, last)
-        newest = next(iter(earlier), None)
-        before = None if newest is None else result_json.read(history.text(newest).encode())
+        newest = next(iter(earlier), 0)
+        with reading(newest):
+            before = result_json.read(history.text(newest).encode()) if newest else None
     found = check(result, earlier, confidence, tolerance)
     if not result.complete or result.wrong():
         talk(f"note: {file} {'had wrong data' if result.wrong() else 'is of a sweep that did not end'}")

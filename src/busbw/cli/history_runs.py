@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from busbw.cli.history_options import HELP, db_option, filters
+from busbw.cli.history_options import HELP, db_option, filters, reading
 from busbw.cli.parameters import File
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
@@ -14,7 +14,7 @@ from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
 from busbw.core.sizes import counted
 from busbw.history import exported
-from busbw.history.store import opened
+from busbw.history.store import History, opened
 from busbw.measure.record import check_writable, save
 from busbw.views import result_json
 from busbw.views.registry import VIEWS, render, view
@@ -32,7 +32,8 @@ def show(id: int, format_name: str, db: Path) -> int:
     view(format_name)
     with opened(db, create=False) as history:
         text = history.text(id)
-    result = result_json.read(text.encode())
+    with reading(id):
+        result = result_json.read(text.encode())
     answer(render(result, format_name, f"run {id}", width()))
     return int(Exit.BAD if result.wrong() else Exit.OK)
 
@@ -81,7 +82,7 @@ def export(ids: tuple[int, ...], directory: Path | None, force: bool, machine: s
     name = collective_row(collective).name if collective else ""
     with opened(db, create=False) as history:
         runs = {id: history.start(id) for id in ids} or {run.id: run.start for run in reversed(history.runs(machine, name))}
-        lines = ((id, exported.line(history.text(id), start)) for id, start in runs.items())
+        lines = ((id, _line(history, id, start)) for id, start in runs.items())
         if not runs:
             talk("no such run")
         elif directory is None:
@@ -90,6 +91,12 @@ def export(ids: tuple[int, ...], directory: Path | None, force: bool, machine: s
         else:
             _write(dict(lines), directory, force=force)
     return int(Exit.OK)
+
+
+def _line(history: History, id: int, start: str) -> str:
+    text = history.text(id)
+    with reading(id):
+        return exported.line(text, start)
 
 
 def _write(lines: dict[int, str], directory: Path, *, force: bool) -> None:

@@ -6,10 +6,12 @@ import json
 import os
 import pty
 import random
+import sqlite3
 import subprocess
 import sys
 import termios
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -229,6 +231,28 @@ def test_a_damaged_line_of_an_export_is_named_and_nothing_added(busbw: Busbw, ke
     assert busbw("list", "--db", "new.sqlite")[0] == 2
     (tmp_path / "two.jsonl").write_text(f"{first}\n{second}\n")
     assert busbw("check", "two.jsonl")[2].startswith("error: two.jsonl: 2 results, one on each line\n\nhint: busbw history add two.jsonl")
+
+
+def test_a_damaged_result_names_its_run(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "data/busbw/history.sqlite")) as connection:
+        connection.execute("UPDATE runs SET result = substr(result, 1, 500) WHERE id = 19")
+        connection.commit()
+    for words in (("show", "19"), ("export", "19"), ("check", kept[0])):
+        code, _, told = busbw(*words)
+        assert code == 2 and told.startswith("error: run 19 is stored with an error: ") and told.endswith("busbw history rm 19\n")
+
+
+def test_a_history_in_a_directory_that_cannot_be_written_is_read(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
+    script = 'mount --bind data data && mount -o remount,bind,ro data && for part in list "rm -y 1"; do "$0" -m busbw history $part; done'
+    try:
+        words = ["unshare", "-rm", "sh", "-c", script, sys.executable]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    except FileNotFoundError:
+        pytest.skip("needs unshare, of util-linux")
+    if "unshare" in done.stderr or "mount" in done.stderr:
+        pytest.skip(f"no mount of one's own here: {done.stderr.strip()}")
+    assert (len(done.stdout.splitlines()), done.returncode) == (20, 2)
+    assert "readonly database" in done.stderr
 
 
 def test_a_file_that_is_no_sweep_is_called_what_it_is(busbw: Busbw) -> None:
