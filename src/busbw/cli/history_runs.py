@@ -100,7 +100,7 @@ def _line(history: History, id: int, start: str) -> str:
 
 
 def _write(lines: dict[int, str], directory: Path, *, force: bool) -> None:
-    """A file for each run, none if one exists; their names go to stdout."""
+    """A file for each run, none if one exists; then their names go to stdout, which may be closed early."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -110,7 +110,7 @@ def _write(lines: dict[int, str], directory: Path, *, force: bool) -> None:
         check_writable(file, overwrite=force, what=str(file))
     for file, line in files.items():
         save(exported.indented(line), file, "make room, or name another directory with -d")
-        answer(f"{file}\n")
+    answer("".join(f"{file}\n" for file in files))
 
 
 COMMANDS = (show, rm, export)
