@@ -80,6 +80,11 @@ def checks(draw: random.Random, kind: Draw, runs: int, count: int, slower: float
     return [check(run(draw, kind, slower), {i: times(run(draw, kind)) for i in range(runs)}, CONFIDENCE) for _ in range(count)]
 
 
+def hidden(draw: random.Random, runs: int) -> Check:
+    """A check of a run with a slow size against a history in which one run of ten has some slow size too."""
+    return check(run(draw, normal, SLOWER[-1]), {i: times(run(draw, outliers)) for i in range(runs)}, CONFIDENCE)
+
+
 def alarms(found: list[Check]) -> float:
     """The share with any cell called slower."""
     return sum(one.standing is Standing.SLOWER for one in found) / len(found)
@@ -99,11 +104,11 @@ def main(words: list[str]) -> None:
     """A line for each kind: false alarms by the number of stored runs; then how often a slow size is found, or called fine."""
     count = int(words[0]) if words else 2000
     start = time.perf_counter()
-    print(f"{'stored runs':<56}" + "".join(f"{runs:>8}" for runs in RUNS))
+    print(f"{'stored runs':<58}" + "".join(f"{runs:>8}" for runs in RUNS))
 
     def line(title: str, share: Callable[[random.Random, int], float]) -> None:
         shares = [100 * share(random.Random(runs), runs) for runs in RUNS]
-        print(f"{title:<56}" + "".join(f"{value:>7.1f}%" for value in shares), flush=True)
+        print(f"{title:<58}" + "".join(f"{value:>7.1f}%" for value in shares), flush=True)
 
     for name, kind in KINDS:
         line(f"false alarms: {name}", lambda draw, runs, kind=kind: alarms(checks(draw, kind, runs, count)))
@@ -111,6 +116,9 @@ def main(words: list[str]) -> None:
         line(f"one size {slower:.0%} of its time: found", lambda d, n, by=slower: hits(checks(d, normal, n, count // 4, by)))
     for slower in (1.0, *SLOWER):
         line(f"one size {slower:.0%} of its time: FINE", lambda d, n, by=slower: fine(checks(d, normal, n, count // 4, by)))
+    rare = f"one size {SLOWER[-1]:.0%} of its time, some stored runs too"
+    for title, share in (("found", hits), ("FINE", fine)):
+        line(f"{rare}: {title}", lambda d, n, of=share: of([hidden(d, n) for _ in range(count // 4)]))
     print(f"{count} checks for each share of false alarms, {count // 4} for the others; {time.perf_counter() - start:.0f} s")
 
 

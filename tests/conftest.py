@@ -13,13 +13,15 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
 
 HERE = Path(__file__).parent
 NATIVE = HERE.parent / "native"
+MPI_FOLDER = "busbw-mpi-"
+DAEMON_FOLDER = "prted."  # of Open MPI on emulated hosts: what a test kills leaves it
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,7 +31,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     # PyTorch's store asks DNS for the name of each client, and serves nobody meanwhile. A server that does not answer costs 5 s each time.
     os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
-    folder = tempfile.mkdtemp(prefix="busbw-mpi-")
+    _remove_of_dead(MPI_FOLDER)  # of runs that were killed
+    daemons = set(Path(tempfile.gettempdir()).glob(f"{DAEMON_FOLDER}*"))
+    folder = tempfile.mkdtemp(prefix=f"{MPI_FOLDER}{os.getpid()}-")
     os.environ["PRTE_MCA_prte_local_tmpdir_base"] = folder  # noqa: SIM112 - PRRTE's spelling
     if importlib.util.find_spec("triton") is not None and not Path("/dev/nvidiactl").exists():
         # Without a GPU kernels run in Triton's interpreter. Whether they do is settled where Triton, and then where a kernel, is imported.
@@ -41,6 +45,15 @@ def pytest_configure(config: pytest.Config) -> None:
         # Started in the background by a shell. What tests interrupt would inherit it, and not hear of the interrupt.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    config.add_cleanup(lambda: _remove_of_dead(DAEMON_FOLDER, daemons))
+
+
+def _remove_of_dead(name: str, keep: Collection[Path] = ()) -> None:
+    """Remove the temporary folders called `name`, a process number and more, whose process has ended."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{name}*"):
+        pid = folder.name.removeprefix(name).partition("-")[0]
+        if folder not in keep and pid.isdigit() and not Path("/proc", pid).exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

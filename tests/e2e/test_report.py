@@ -70,11 +70,11 @@ def test_wrong_data_is_exit_code_1_and_still_a_page(run, tmp_path):
     ("words", "said", "hint"),
     [
         (["none.json"], "error: none.json: No such file or directory", "hint: name a result file"),
-        (["bin"], "error: bin: no file in it ends in .json, .jsonl, .log, .txt", "hint: name the files"),
+        (["bin"], "error: bin: no file in it ends in .json, .jsonl, .log, .table, .txt", "hint: name the files"),
         (["broken"], "error: broken: none of its files can be read", "hint: busbw show FILE"),
         (["notes.txt"], "error: notes.txt: nccl-tests text: no row", "hint: give the standard output"),
         (["log.txt", "-o", "none/page.html"], "error: none/page.html: No such file or directory", "hint: name a file in a directory"),
-        (["log.txt", "-o", "a"], "error: a: Is a directory", "hint: name a file in a directory"),
+        (["log.txt", "-o", "a"], "error: a: is a directory", "hint: name a file in a directory"),
         (["log.txt", "a/run.json", "-o", "a/run.json"], "error: a/run.json: the page would overwrite a result", "-o report.html"),
         (["page.html"], "error: page.html: the page would overwrite a result", "hint: busbw report page.html -o report.html"),
         (["a", "-o", "a/run.json"], "error: a/run.json: the page would overwrite a result", "-o report.html"),
@@ -108,10 +108,15 @@ def test_invalid_arguments_are_refused(run, results, words, said, hint):
     assert all(path.read_bytes() == content for path, content in before.items())
 
 
-def test_a_full_disk_is_reported(run, results):
-    done = run("busbw", "report", "log.txt", "-o", "/dev/full")
+def test_a_page_that_cannot_be_written_whole_leaves_the_earlier_one(run, results):
+    (results / "log.html").write_text("earlier")
+    done = run("busbw", "report", "log.txt", before=("prlimit", "--fsize=8192"))
     assert (done.code, done.out) == (3, "")
-    assert "error: /dev/full: No space left on device" in done.err
+    assert "error: log.html: File too large\n\nhint: make room" in done.err
+    assert (results / "log.html").read_text() == "earlier"
+    assert run("busbw", "report", "log.txt", "-o", "/dev/null").code == 2  # it would be replaced
+    done = run("busbw", "snapshot", "-o", "s.jsonl", before=("prlimit", "--fsize=256"))
+    assert (done.code, [file.name for file in results.iterdir() if file.name.startswith(("s.", ".s."))]) == (3, [])
 
 
 def test_a_directory_becomes_sections_and_what_cannot_be_read_is_named(run, results):

@@ -3,14 +3,14 @@
 import io
 from pathlib import Path
 
-from busbw.cli.sweep_files import read_bytes
+from busbw.cli.sweep_files import one_result, read_bytes
 from busbw.core.errors import UsageError
 from busbw.core.result import AnyResult
 from busbw.views import documents
 from busbw.views.documents import Document
 from busbw.views.read import read
 
-SUFFIXES = (".json", ".jsonl", ".log", ".txt")  # of files that are taken from a directory
+SUFFIXES = (".json", ".jsonl", ".log", ".table", ".txt")  # of files that are taken from a directory
 SNAPSHOT = b'{"schema": "busbw.host/'
 
 
@@ -22,6 +22,7 @@ def load(file: str, collective: str | None = None, table: int | None = None) -> 
         return found
     if data.startswith(SNAPSHOT):
         return _snapshot(data, file)
+    one_result(data, file)
     try:
         return read(data, file, collective, table)
     except UsageError:

@@ -1,12 +1,13 @@
 """`busbw history`: results of the past, and whether a run differs from them."""
 
+import math
 from itertools import islice
 from pathlib import Path
 
 import click
 
 from busbw.cli import history_runs
-from busbw.cli.history_options import HELP, db_option, filters
+from busbw.cli.history_options import HELP, db_option, filters, reading
 from busbw.cli.parameters import Share, not_empty
 from busbw.cli.streams import answer, talk
 from busbw.cli.sweep_files import read_bytes, read_sweep, sweep_in
@@ -14,15 +15,18 @@ from busbw.cli.terminal import width
 from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
-from busbw.core.history import Check, Standing
+from busbw.core.history import Basis, Check, Standing
 from busbw.core.sizes import format_size, parse_size
 from busbw.history import exported
 from busbw.history.baseline import baseline
 from busbw.history.store import opened
 from busbw.stats.history import TOLERANCE, check
 from busbw.views import history as view
+from busbw.views import result_json
+from busbw.views.changes import changes
 
 LAST = 30
+MOST_TOLERATED = 1.5  # a ratio that may still be called fine, if the user says so
 STANDINGS = {Standing.FINE: Exit.OK, Standing.SLOWER: Exit.BAD, Standing.UNKNOWN: Exit.UNKNOWN}
 
 
@@ -44,11 +48,12 @@ def add(files: tuple[str, ...], collective: str | None, db: Path) -> int:
 
     The same result twice is stored once. All are added, or none: when one cannot be read, or there is no room.
     """
-    results = [(file, exported.when(data), sweep_in(data, file, collective)) for file in files for data in exported.split(read_bytes(file))]
+    data = [named for file in files for named in exported.split(read_bytes(file), file)]
+    results = [sweep_in(one, name, collective) for name, one in data]
     with opened(db, create=True) as history:
-        added = history.add([result for _, _, result in results], [when for _, when, _ in results])
-    for (file, _, _), (id, new) in zip(results, added, strict=True):
-        answer(f"{file}: run {id}{'' if new else ', which was there already'}\n")
+        added = history.add(results, [exported.when(one) for _, one in data])
+    for (name, _), (id, new) in zip(data, added, strict=True):
+        answer(f"{name}: run {id}{'' if new else ', which was there already'}\n")
     return int(Exit.OK)
 
 
@@ -77,10 +82,8 @@ def plot(size: str, last: int, machine: str, collective: str, db: Path) -> int:
     wanted = parse_size(size, "--size")
     name = collective_row(collective).name if collective else ""
     with opened(db, create=False) as history:
-        runs = history.runs(machine, name)
-        having = {time.run.id for time in history.times(runs) if time.key.size_bytes == wanted}
-        shown = list(islice((run for run in runs if run.id in having), last))
-        times = [time for time in history.times(shown) if time.key.size_bytes == wanted]
+        every = ([time for time in history.times([run]) if time.key.size_bytes == wanted] for run in history.runs(machine, name))
+        times = [time for run in islice(filter(None, every), last) for time in run]
     if not times:
         raise UsageError(f"{db}: no such run has {format_size(wanted)}", "busbw history list")
     answer(view.plot(times, width()))
@@ -104,14 +107,19 @@ def check_(file: str, last: int, confidence: float, tolerance: float, collective
     """Say whether the result in FILE (- = stdin) is slower than the last runs of its machine that have the same cells.
 
     Three runs show large changes, by their spread. 19 (at 95 %) also show small ones, by their order. Exit code 1 when a cell is slower,
-    3 when too few runs are stored to tell. The result is not added.
+    3 when the stored runs do not tell. The result is not added.
     """
     result = read_sweep(file, collective)
     with opened(db, create=False) as history:
         earlier = baseline(history, result, last)
+        newest = next(iter(earlier), 0)
+        with reading(newest):
+            before = result_json.read(history.text(newest).encode()) if newest else None
     found = check(result, earlier, confidence, tolerance)
     if not result.complete or result.wrong():
         talk(f"note: {file} {'had wrong data' if result.wrong() else 'is of a sweep that did not end'}")
+    if before and (differing := changes(before, result)):
+        talk(f"note: unlike run {newest}: {', '.join(differing)}")
     answer(view.checked(found, width()))
     if found.standing is Standing.UNKNOWN:
         talk(f"\nhint: {_more(found, last)}")
@@ -119,12 +127,17 @@ def check_(file: str, last: int, confidence: float, tolerance: float, collective
 
 
 def _more(found: Check, last: int) -> str:
-    """What would help where too few runs are there."""
-    count = len(found.runs)
+    """What would help where the runs do not tell."""
+    if found.unusual:
+        ids = " ".join(map(str, found.unusual))
+        return f"{view.runs_text(found.unusual)} far from the others; remove what had a known fault: busbw history rm {ids}"
     if found.needed > last:
         return f"add --last {found.needed}"
-    less = f", or be less sure: --confidence {100 * (1 - 1 / (count + 1)) - 0.05:.1f}%" if count >= 2 else ""
-    return f"busbw history add result.json after each run{less}"
+    count, more = len(found.runs), "busbw history add result.json after each run"
+    if found.basis is Basis.NONE:
+        return more + (f", or be less sure: --confidence {100 * (1 - 1 / (count + 1)) - 0.05:.1f}%" if count >= 2 else "")
+    most = max(cell.most or math.inf for cell in found.cells)
+    return more + (f", or accept more: --tolerance {math.ceil(100 * (most - 1))}%" if most <= MOST_TOLERATED else "")
 
 
 for _part in history_runs.COMMANDS:

@@ -1,12 +1,15 @@
 """Options that the commands of `busbw history` share."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
+import msgspec
 
 from busbw.cli.parameters import File, not_empty
+from busbw.core.errors import UsageError
 from busbw.history.store import default_path
 
 HELP = {"help_option_names": ["-h", "--help"]}
@@ -22,3 +25,14 @@ def filters(function: Callable[..., Any]) -> Callable[..., Any]:
     """--machine and --collective."""
     function = click.option("--collective", default="", callback=not_empty, help="only runs of this collective")(function)
     return click.option("--machine", default="", callback=not_empty, help="only machines with this in their name")(function)
+
+
+@contextmanager
+def reading(run: int) -> Iterator[None]:
+    """UsageError that names the run, where its stored result cannot be read."""
+    try:
+        yield
+    except (UsageError, msgspec.DecodeError) as error:
+        raise UsageError(
+            f"run {run} is stored with an error: {error}", f"restore a backup, or remove it: busbw history rm {run}"
+        ) from error

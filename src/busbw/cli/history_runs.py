@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from busbw.cli.history_options import HELP, db_option, filters
+from busbw.cli.history_options import HELP, db_option, filters, reading
 from busbw.cli.parameters import File
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
@@ -14,7 +14,7 @@ from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
 from busbw.core.sizes import counted
 from busbw.history import exported
-from busbw.history.store import opened
+from busbw.history.store import History, opened
 from busbw.measure.record import check_writable, save
 from busbw.views import result_json
 from busbw.views.registry import VIEWS, render, view
@@ -32,7 +32,8 @@ def show(id: int, format_name: str, db: Path) -> int:
     view(format_name)
     with opened(db, create=False) as history:
         text = history.text(id)
-    result = result_json.read(text.encode())
+    with reading(id):
+        result = result_json.read(text.encode())
     answer(render(result, format_name, f"run {id}", width()))
     return int(Exit.BAD if result.wrong() else Exit.OK)
 
@@ -81,7 +82,7 @@ def export(ids: tuple[int, ...], directory: Path | None, force: bool, machine: s
     name = collective_row(collective).name if collective else ""
     with opened(db, create=False) as history:
         runs = {id: history.start(id) for id in ids} or {run.id: run.start for run in reversed(history.runs(machine, name))}
-        lines = ((id, exported.line(history.text(id), start)) for id, start in runs.items())
+        lines = ((id, _line(history, id, start)) for id, start in runs.items())
         if not runs:
             talk("no such run")
         elif directory is None:
@@ -92,18 +93,24 @@ def export(ids: tuple[int, ...], directory: Path | None, force: bool, machine: s
     return int(Exit.OK)
 
 
+def _line(history: History, id: int, start: str) -> str:
+    text = history.text(id)
+    with reading(id):
+        return exported.line(text, start)
+
+
 def _write(lines: dict[int, str], directory: Path, *, force: bool) -> None:
-    """A file for each run, none if one exists; their names go to stdout."""
+    """A file for each run, none if one exists; then their names go to stdout, which may be closed early."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"{directory}: {error.strerror}", "name another directory with -d") from error
     files = {directory / f"run-{id}.json": line for id, line in lines.items()}
     for file in files:
-        check_writable(file, overwrite=force)
+        check_writable(file, overwrite=force, what=str(file))
     for file, line in files.items():
-        save(exported.indented(line), file)
-        answer(f"{file}\n")
+        save(exported.indented(line), file, "make room, or name another directory with -d")
+    answer("".join(f"{file}\n" for file in files))
 
 
 COMMANDS = (show, rm, export)

@@ -11,11 +11,12 @@ from busbw.cli.report_files import expanded, gathered
 from busbw.cli.streams import answer
 from busbw.cli.sweep_files import table_option
 from busbw.core.comparison import Comparison
-from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
 from busbw.core.result import Result
 from busbw.host.signature import NAMESPACE, sign
 from busbw.host.signature import signer as signer_line
+from busbw.measure.record import check_writable, save
 from busbw.stats.compare import compare
 from busbw.views.html.others import page as page_of_others
 from busbw.views.html.page import page
@@ -38,12 +39,14 @@ def command(files: tuple[str, ...], output: str | None, collective: str | None, 
     """Write FILE... (- = stdin) as one self-contained HTML page, and print its path.
 
     Reads what busbw show reads: sweeps, trainings, plans, replays, patterns, checks, tests of links, snapshots. Up to 8 sweeps share the
-    plots, and are compared with the first. A directory stands for its files that end in .json, .jsonl, .log or .txt; those that cannot
-    be read are named and left out. Exit code 1 when one was left out, or a result holds wrong data.
+    plots, and are compared with the first. A directory stands for its files that end in .json, .jsonl, .log, .table or .txt; those that
+    cannot be read are named and left out. Exit code 1 when one was left out, or a result holds wrong data.
 
     With --sign the command that verifies the signature is printed too.
     """
     target = _target(files, output)
+    if target is not None:
+        check_writable(target, what=str(target))
     if key is not None and target is None:
         raise UsageError("--sign signs a file, and -o - is stdout", "name a file with -o")
     sweeps, others = gathered(files, collective, table)
@@ -57,7 +60,7 @@ def command(files: tuple[str, ...], output: str | None, collective: str | None, 
     if target is None:
         answer(made)
     else:
-        _write(made, target)
+        save(made, target, "make room, or write to another place with -o")
         answer(f"{target}\n")
         if key is not None:
             answer(_signed(target, key))
@@ -100,16 +103,3 @@ def _signed(target: Path, key: Path) -> str:
     if not signer:
         return f"{signature}\n\nverify with:\n  ssh-keygen -Y check-novalidate {checked}\n"
     return f"{signature}\n\nverify with:\n  echo {quote(signer)} > signers\n  ssh-keygen -Y verify -f signers -I {NAMESPACE} {checked}\n"
-
-
-def _write(text: bytes, target: Path) -> None:
-    """Write the page; UsageError where the file cannot be opened, NoMeasurement where it does not take the page."""
-    try:
-        out = target.open("wb")
-    except OSError as error:
-        raise UsageError(f"{target}: {error.strerror}", "name a file in a directory that exists and can be written, with -o") from error
-    try:
-        with out:
-            out.write(text)
-    except OSError as error:
-        raise NoMeasurement(f"{target}: {error.strerror}", "make room, or write to another place with -o") from error

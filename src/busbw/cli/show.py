@@ -41,4 +41,4 @@ def _text(found: Document, format_name: str, file: str) -> str:
     if format_name == "json" and found.held is not None:
         return msgspec.json.format(wire.encode(found.held), indent=2).decode() + "\n"
     usual = "use --format table, or json" if found.held is not None else f"busbw pattern {file} --format jsonl"
-    raise UsageError(f"{file} is a {found.title.lower()}, but '{format_name}' shows sweeps", usual)
+    raise UsageError(f"{file}: {found.title.lower()}, but '{format_name}' shows sweeps", usual)

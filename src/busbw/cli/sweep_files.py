@@ -9,6 +9,8 @@ from busbw.cli.streams import talk
 from busbw.core.errors import UsageError
 from busbw.core.finding import LOG_TABLES
 from busbw.core.result import Result
+from busbw.history.exported import split
+from busbw.views import documents
 from busbw.views.read import read
 from busbw.views.registry import kind
 
@@ -22,10 +24,21 @@ def read_sweep(file: str, collective: str | None, table: int | None = None) -> R
 
 def sweep_in(data: bytes, file: str, collective: str | None, table: int | None = None) -> Result:
     """As `read_sweep`, of what was read from the file."""
+    other = documents.kind(data)
+    if other is not None:
+        raise UsageError(f"{file}: {other.title.lower()}, not a sweep", f"busbw show {file}")
+    one_result(data, file)
     result = read(data, file, collective, table)
     if not isinstance(result, Result):
         raise UsageError(f"{file} is {kind(result)}, not a sweep", f"busbw show {file}")
     return tables_noted(result, file)
+
+
+def one_result(data: bytes, file: str) -> None:
+    """UsageError for an export of a history with several results."""
+    count = len(split(data, file))
+    if count > 1:
+        raise UsageError(f"{file}: {count} results, one on each line", f"busbw history add {file}, or one: sed -n 1p {file} | busbw show -")
 
 
 def tables_noted(result: Result, file: str) -> Result:

@@ -44,7 +44,8 @@ class StoredTime(msgspec.Struct, frozen=True):
 class CheckedCell(msgspec.Struct, frozen=True, kw_only=True):
     """One cell compared with earlier runs: its time, their median, minimum and maximum (seconds), and the adjusted p-value.
 
-    `most` is the upper limit of its time over that of earlier runs, where few runs are judged by their spread and have one.
+    `most` is the upper limit of its time over that of earlier runs, where few runs are judged by their spread and have one. `far` says
+    whether the time is far above the median, and few stored runs were as unusual.
     """
 
     key: CellKey
@@ -55,6 +56,7 @@ class CheckedCell(msgspec.Struct, frozen=True, kw_only=True):
     p: float
     slower: bool
     most: float | None = None
+    far: bool = False
 
     @property
     def ratio(self) -> float:
@@ -86,10 +88,12 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     """A run compared with the last runs of its machine. `alarm` is the probability that a run like them is called slower in any cell.
 
     By order it holds for any distribution of times, by spread if their logarithms are normal. `needed` runs allow a check by order.
+    `unusual` are the few stored runs with a time far from the median, which can hide a slow cell.
     """
 
     machine: str
     runs: list[int]
+    unusual: list[int]
     needed: int
     confidence: float
     tolerance: float

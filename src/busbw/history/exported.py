@@ -28,10 +28,10 @@ def indented(line: str) -> bytes:
     return msgspec.json.format(line.encode(), indent=2) + b"\n"
 
 
-def split(data: bytes) -> list[bytes]:
-    """The results in a file: its lines, if each is one of busbw's results; otherwise the whole file."""
-    lines = [line for line in data.split(b"\n") if line.strip()]
-    return lines if len(lines) > 1 and all(line.startswith(b'{"schema":"busbw.') for line in lines) else [data]
+def split(data: bytes, file: str) -> list[tuple[str, bytes]]:
+    """The results in a file, each with its name for messages: its lines where the first is a whole result, otherwise all of it."""
+    lines = [(f"{file} line {number}", line) for number, line in enumerate(data.split(b"\n"), 1) if line.strip()]
+    return lines if len(lines) > 1 and lines[0][1].startswith(b'{"schema":"busbw.result/') else [(file, data)]
 
 
 def when(data: bytes) -> datetime | None:

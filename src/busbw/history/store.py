@@ -3,6 +3,7 @@
 It uses a write-ahead log, so that readers and writers do not wait for each other.
 """
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -132,13 +133,19 @@ def opened(file: Path, *, create: bool, wait_s: float = WAIT_S) -> Iterator[Hist
     try:
         if create:
             file.parent.mkdir(parents=True, exist_ok=True)
-        with closing(sqlite3.connect(file, timeout=wait_s, isolation_level=None)) as connection:
+        with closing(sqlite3.connect(_uri(file, create=create), timeout=wait_s, isolation_level=None, uri=True)) as connection:
             _prepare(connection, file, wait_s, create=create)
             yield History(connection)
     except sqlite3.Error as error:
         raise explained(error, file, wait_s) from error
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror or error}", "use --db with a file in a writable directory") from error
+
+
+def _uri(file: Path, *, create: bool) -> str:
+    """The file for SQLite: where nothing can be written beside it, its log cannot be made, and is not needed if no writer left one."""
+    alone = not create and not os.access(file.parent, os.W_OK) and not Path(f"{file}-wal").exists()
+    return file.absolute().as_uri() + ("?immutable=1" if alone else "")
 
 
 def _prepare(connection: sqlite3.Connection, file: Path, wait_s: float, *, create: bool) -> None:

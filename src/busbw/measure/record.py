@@ -97,8 +97,8 @@ class Record:
         self._next_write = end + (end - start) / WRITING_SHARE if end - start > QUICK_S else 0.0
 
 
-def save(data: bytes, file: Path) -> None:
-    """Replace the file atomically; NoMeasurement if it cannot be written."""
+def save(data: bytes, file: Path, hint: str = "") -> None:
+    """Replace the file atomically; NoMeasurement, with `hint` or one about --json, if it cannot be written."""
     draft = None
     try:
         target = Path(os.path.realpath(file))  # keeps a symbolic link
@@ -109,7 +109,8 @@ def save(data: bytes, file: Path) -> None:
     except OSError as error:
         if draft is not None:
             Path(draft.name).unlink(missing_ok=True)
-        raise NoMeasurement(f"{file}: {error.strerror or error}", f"give {frontend_text('json_option')} a path with room") from error
+        hint = hint or f"give {frontend_text('json_option')} a path with room"
+        raise NoMeasurement(f"{file}: {error.strerror or error}", hint) from error
 
 
 def check_writable(file: Path, *, overwrite: bool = True, what: str = "") -> None:

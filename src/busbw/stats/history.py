@@ -15,10 +15,12 @@ from busbw.stats.judging import RELEVANT
 from busbw.stats.rank_tests import level
 from busbw.stats.run_tests import ROUNDING, fewest_chance, sweep_test
 from busbw.stats.student import quantile, tail
+from busbw.stats.unusual import deviation, distances
 
 NEAREST = 5  # sizes
 LARGEST = 700.0  # logarithm that a float can hold
 TOLERANCE = 0.1
+RARE = 0.2  # share of the stored runs: what more of them do is usual
 
 
 def needed(confidence: float) -> int:
@@ -32,7 +34,8 @@ def check(result: Result, earlier: Mapping[int, Mapping[CellKey, float]], confid
     Runs without all of its cells are ignored. With enough runs the test is by order: if nothing changed, each run is equally likely to
     be the most extreme, so the probability of a false alarm over the whole sweep is `alarm`, whatever the distribution of times. From
     EARLIEST runs on it is by their spread, as if the logarithms of times were normal; the run is then fine only if no cell can be slower
-    by more than the `tolerance`.
+    by more than the `tolerance`. One unusual run among the stored ones hides a slow cell from both tests: a cell far above the median is
+    not fine either, unless so many runs are unusual that this is what the machine does.
     """
     new = {key: time_s for key, time_s in medians((key, figure.time_s) for key, figure in cells(result)).items() if usable(time_s)}
     runs = {run: times for run, times in earlier.items() if all(usable(times.get(key, 0.0)) for key in new)}
@@ -42,17 +45,21 @@ def check(result: Result, earlier: Mapping[int, Mapping[CellKey, float]], confid
         judged = _by_spread(list(new), logs, level(confidence))
     else:
         judged = [(p, None) for p in sweep_test(logs, len(runs), two_sided=False)] if runs else [(1.0, None)] * len(new)
+    far = _far(list(new), logs, level(confidence), tolerance) if basis is not Basis.NONE else [[0] * (len(runs) + 1)] * len(new)
+    unusual = [run for at, run in enumerate(runs) if any(away[at] for away in far)]
+    rare = len(unusual) <= max(1, RARE * len(runs))
     checked = []
-    for (key, time_s), (p, most) in zip(new.items(), judged, strict=True):
+    for (key, time_s), (p, most), away in zip(new.items(), judged, far, strict=True):
         times = [run[key] for run in runs.values()] or [time_s]
         middle = statistics.median(times)
         slower = basis is not Basis.NONE and p <= level(confidence) and time_s >= middle * (1 + RELEVANT)
         spread = {"median_s": middle, "low_s": min(times), "high_s": max(times)}
-        checked.append(CheckedCell(key=key, time_s=time_s, **spread, p=p, slower=slower, most=most))
+        checked.append(CheckedCell(key=key, time_s=time_s, **spread, p=p, slower=slower, most=most, far=rare and away[-1] > 0))
     alarm = math.floor(level(confidence) * (len(runs) + 1) + ROUNDING) / (len(runs) + 1)
     return Check(
         machine=machine(result),
         runs=list(runs),
+        unusual=unusual if rare else [],
         needed=needed(confidence),
         confidence=confidence,
         tolerance=tolerance,
@@ -65,6 +72,12 @@ def check(result: Result, earlier: Mapping[int, Mapping[CellKey, float]], confid
 
 def _basis(runs: int, confidence: float) -> Basis:
     return Basis.ORDER if runs >= needed(confidence) else Basis.SPREAD if runs >= EARLIEST else Basis.NONE
+
+
+def _far(keys: Sequence[CellKey], logs: Sequence[Sequence[float]], rate: float, tolerance: float) -> list[list[int]]:
+    """Which runs are far from the median, as `distances`; the spread is a cell's own plus the median of those of the nearest sizes."""
+    own = dict(zip(keys, (deviation(log[:-1]) for log in logs), strict=True))
+    return distances(logs, [value + statistics.median(_nearest(own, key)) for key, value in own.items()], rate, 1 + tolerance)
 
 
 def _by_spread(keys: Sequence[CellKey], logs: Sequence[Sequence[float]], rate: float) -> list[tuple[float, float | None]]:
@@ -105,4 +118,5 @@ def _standing(basis: Basis, checked: Sequence[CheckedCell], tolerance: float) ->
     if basis is not Basis.NONE and any(cell.slower for cell in checked):
         return Standing.SLOWER
     fine = basis is Basis.ORDER or (basis is Basis.SPREAD and all(cell.within(tolerance) for cell in checked))
+    fine = fine and not any(cell.far for cell in checked)
     return Standing.FINE if fine else Standing.UNKNOWN

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.errors import UsageError
 from busbw.core.sweep import SweepSpec
 from busbw.core.tuner_table import Rule, Table, parse, ranges, whole
 from busbw.core.tuning import Tuned, TunedSystem
@@ -137,7 +137,4 @@ def _note(size: Tuned) -> str:
 
 def write(table: Table, file: Path) -> None:
     """Replace the file atomically; NoMeasurement if it cannot be written."""
-    try:
-        save(table.text().encode(), file)
-    except NoMeasurement as error:
-        raise NoMeasurement(error.message, "give --output a path with room") from error
+    save(table.text().encode(), file, "give --output a path with room")

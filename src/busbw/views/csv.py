@@ -77,6 +77,8 @@ FIELDS: tuple[tuple[str, Value], ...] = (
     ("dropped_samples", lambda result, figure: figure.cell.dropped if figure.cell.stopped else None),
     ("repeat", _repeat),
     ("counts", lambda result, figure: (result.traffic.source if result.traffic else result.spec.counts) or None),
+    ("skew_us", _micro("skew_s")),
+    *((f"{name}_us", _micro(f"{name}_s")) for name in ("p99_low", "p99_high")),
 )  # new ones are added at the end
 
 

@@ -1,4 +1,4 @@
-"""Everything that busbw writes as JSON besides measurements (core.result): how it is called, and its text."""
+"""Everything that busbw writes besides measurements (core.result): how it is called, and its text."""
 
 import re
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from busbw.core import comparison as compared
-from busbw.core import wire
+from busbw.core import tuner_table, wire
 from busbw.core.checking import CheckReport, ClusterReport, CommandReport, Diagnosis
 from busbw.core.comparison import Comparison
 from busbw.core.errors import UsageError
@@ -84,19 +84,27 @@ class Document:
     held: msgspec.Struct | None = None
 
 
+def kind(data: bytes) -> Kind | None:
+    """The kind of file by its schema, None for another."""
+    found = _SCHEMA.match(data)
+    return BY_SCHEMA.get(found.group(1).decode()) if found else None
+
+
 def read(data: bytes, source: str) -> Document | None:
     """The document in `data`, None for a file of another kind; UsageError, which names `source`, for a broken one.
 
     Counters of links have a line for each interval: their text is the last interval's.
     """
-    found = _SCHEMA.match(data)
-    kind = BY_SCHEMA.get(found.group(1).decode()) if found else None
-    if kind is None:
+    if data.startswith(tuner_table.HEADER.encode()):
+        table = tuner_table.parse(data.decode("utf-8", "replace"), source)
+        return Document("Tuner table", lambda width: tuning.table_text(table, width), table)
+    its = kind(data)
+    if its is None:
         return None
-    lines = [line for line in data.splitlines() if line.strip()] if kind.structure is Watched else [data]
+    lines = [line for line in data.splitlines() if line.strip()] if its.structure is Watched else [data]
     try:
-        held = [wire.decode(line, kind.structure) for line in lines][-1]
+        held = [wire.decode(line, its.structure) for line in lines][-1]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{source}: {kind.name}: {error}", "give a file that busbw wrote; it must be complete") from error
+        raise UsageError(f"{source}: {its.name}: {error}", "give a file that busbw wrote; it must be complete") from error
     head = f"the last of {len(lines)} intervals\n" if len(lines) > 1 else ""
-    return Document(kind.title, lambda width: head + kind.text(held, width), held)
+    return Document(its.title, lambda width: head + its.text(held, width), held)

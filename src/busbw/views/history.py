@@ -90,20 +90,22 @@ def _bar(value: float, top: float, most: int) -> str:
 
 
 def checked(check: Check, width: int | None = None) -> str:
-    """A run compared with the last ones: the conclusion first, then the cells that are slower, then what this rests on."""
+    """A run compared with the last ones: the conclusion first, then the cells that are slower or may be, then what this rests on."""
     slower = [cell for cell in check.cells if cell.slower]
+    shown = slower or [cell for cell in check.cells if cell.far]
     text = wrapped(f"{_verdict(check, slower)}\n{check.machine}\n", width)
-    if slower:
-        text += "\n" + aligned(CELLS, slower, width, DROP_CELLS)
+    if shown:
+        text += "\n" + aligned(CELLS, shown, width, DROP_CELLS)
     return text + (wrapped(f"\n{_basis(check)}\n", width) if check.basis is not Basis.NONE else "")
 
 
 def _verdict(check: Check, slower: Sequence[CheckedCell]) -> str:
     count, total = len(check.runs), counted(len(check.cells), "cell")
     if slower:
-        worst = max(slower, key=lambda cell: cell.ratio)
-        at = f"largest {ratio_text(worst.ratio)} at {cell_text(worst.key)}"
-        return f"SLOWER  {len(slower)} of {total} than in the last {count} runs, {at}"
+        return f"SLOWER  {len(slower)} of {total} than in the last {count} runs, {_largest(slower)}"
+    if far := [cell for cell in check.cells if cell.far]:
+        text = f"UNKNOWN  {len(far)} of {total} much slower than the median of the last {count} runs, {_largest(far)}, which may be chance"
+        return f"{text}: {runs_text(check.unusual)} unusual too" if check.unusual else text
     if check.standing is Standing.FINE and check.basis is Basis.ORDER:
         return f"FINE  none of {total} is slower than in the last {count} runs"
     if check.standing is Standing.FINE:
@@ -112,6 +114,16 @@ def _verdict(check: Check, slower: Sequence[CheckedCell]) -> str:
         return f"UNKNOWN  no cell is clearly slower than in the last {count} runs, but {_open(check)}"
     stored = f"{counted(count, 'comparable run')} of this machine {'is' if count == 1 else 'are'} stored"
     return f"UNKNOWN  {stored}; {EARLIEST} show large changes, {check.needed} are needed for {percent(check.confidence)} confidence"
+
+
+def _largest(cells: Sequence[CheckedCell]) -> str:
+    worst = max(cells, key=lambda cell: cell.ratio)
+    return f"largest {ratio_text(worst.ratio)} at {cell_text(worst.key)}"
+
+
+def runs_text(ids: Sequence[int]) -> str:
+    """`run 9 is`, `runs 9, 12 are`."""
+    return f"run{'' if len(ids) == 1 else 's'} {', '.join(map(str, ids))} {'is' if len(ids) == 1 else 'are'}"
 
 
 def _open(check: Check) -> str:

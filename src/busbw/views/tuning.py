@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from busbw.core import wire
 from busbw.core.collectives import BY_NAME
 from busbw.core.sizes import counted, format_size
+from busbw.core.tuner_table import Table
 from busbw.core.tuning import Gain, Tuned, TunedSystem, Tuning, text_of
 from busbw.stats.judging import RELEVANT
 from busbw.views.columns import Column, aligned, wrapped
@@ -39,6 +40,16 @@ COLUMNS: tuple[Column, ...] = (
     Column(title="why not", value=lambda size: "" if size.kept else size.reason, left=True),
 )
 DROP_ORDER = ("why not", "NCCL's choice")
+# Values take a Rule.
+RULES: tuple[Column, ...] = (
+    Column(title="ranks", value=lambda rule: rule.ranks),
+    Column(title="hosts", value=lambda rule: "any" if rule.hosts is None else rule.hosts),
+    Column(title="collective", value=lambda rule: rule.collective, left=True),
+    Column(title="from", value=lambda rule: format_size(rule.first)),
+    Column(title="to", value=lambda rule: format_size(rule.last)),
+    Column(title="choice", value=lambda rule: rule.choice, left=True),
+    Column(title="note", value=lambda rule: rule.note, left=True),
+)
 
 
 def title(collective: str, system: TunedSystem) -> str:
@@ -87,6 +98,13 @@ def text(tuning: Tuning, exports: Mapping[str, str], width: int | None = None) -
         lines = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in exports.items())
         parts.append(f"\n{wrapped((where or 'To use it with any NCCL program, export on every host:') + chr(10), width)}\n{lines}")
     return "".join(parts)
+
+
+def table_text(table: Table, width: int | None = None) -> str:
+    """A table for NCCL's tuner interface: what it says of itself, and its rules."""
+    about = "".join(f"{key:<9} {said}\n" for key, said in table.about)
+    rules = aligned(RULES, table.rules, width, ("note", "hosts")) if table.rules else "no rule: NCCL's choice is best\n"
+    return f"{wrapped(about, width)}\n{rules}"
 
 
 def columns(tuning: Tuning) -> list[Column]:

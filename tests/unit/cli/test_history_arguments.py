@@ -6,10 +6,12 @@ import json
 import os
 import pty
 import random
+import sqlite3
 import subprocess
 import sys
 import termios
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -138,6 +140,29 @@ def test_three_runs_answer_for_large_changes_and_say_how_sure_they_are(busbw: Bu
     assert (code, out.splitlines()[0]) == (0, "FINE  none of 6 cells is slower than in the last 3 runs by more than 60 %")
 
 
+def test_what_differs_from_the_newest_run_is_named(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
+    other = json.loads((tmp_path / kept[0]).read_text()) | {"start": "2026-11-21 08:00:00"}
+    other["library"] |= {"nccl": 23001, "versions": {"nccl4py": "0.7"}}
+    other["environment"] = {"NCCL_ALGO": "Ring", "PMIX_RANK": "3"}
+    (tmp_path / "other.json").write_text(json.dumps(other))
+    code, _, told = busbw("check", "other.json")
+    assert (code, told) == (0, "note: unlike run 19: NCCL 2.28.9 -> 2.30.1, NCCL_ALGO unset -> Ring\n")
+    (tmp_path / "log.json").write_text(json.dumps(other | {"tool": "nccl-tests", "environment": {}}))
+    assert busbw("check", "log.json")[2] == "note: unlike run 19: NCCL 2.28.9 -> 2.30.1\n"
+
+
+def test_an_unusual_run_is_named_and_its_removal_offered(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
+    busbw("add", write(tmp_path / "odd.json", 19, slower=3.0))
+    slow = write(tmp_path / "slow.json", 21, slower=1.4)
+    code, out, told = busbw("check", slow)
+    assert code == 3
+    assert out.startswith("UNKNOWN  1 of 6 cells much slower than the median of the last 20 runs, largest 1.39")
+    assert "which may be chance: run 20 is unusual too\n" in out and "1 GiB  out of place" in out
+    assert told == "\nhint: run 20 is far from the others; remove what had a known fault: busbw history rm 20\n"
+    busbw("rm", "20", "--yes")
+    assert busbw("check", slow)[0] == 1
+
+
 def test_a_run_is_shown_again_in_any_format(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
     code, out, _ = busbw("show", "7", "--format", "json")
     assert (code, out) == (0, (tmp_path / kept[6]).read_text())
@@ -195,6 +220,44 @@ def test_an_export_is_read_back_without_loss(busbw: Busbw, kept: list[str], tmp_
         [line.split()[1:] for line in busbw("list", "--db", db)[1].splitlines()] for db in ("new.sqlite", "data/busbw/history.sqlite")
     ]
     assert listed[0] == listed[1]
+
+
+def test_a_damaged_line_of_an_export_is_named_and_nothing_added(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
+    first, second, *_ = busbw("export")[1].splitlines()
+    for broken in (second[:500], "garbage"):
+        (tmp_path / "damaged.jsonl").write_text(f"{first}\n{broken}\n{first}\n")
+        code, _, told = busbw("add", "damaged.jsonl", "--db", "new.sqlite")
+        assert (code, told.partition(": ")[2].partition(":")[0]) == (2, "damaged.jsonl line 2")
+    assert busbw("list", "--db", "new.sqlite")[0] == 2
+    (tmp_path / "two.jsonl").write_text(f"{first}\n{second}\n")
+    assert busbw("check", "two.jsonl")[2].startswith("error: two.jsonl: 2 results, one on each line\n\nhint: busbw history add two.jsonl")
+
+
+def test_a_damaged_result_names_its_run(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "data/busbw/history.sqlite")) as connection:
+        connection.execute("UPDATE runs SET result = substr(result, 1, 500) WHERE id = 19")
+        connection.commit()
+    for words in (("show", "19"), ("export", "19"), ("check", kept[0])):
+        code, _, told = busbw(*words)
+        assert code == 2 and told.startswith("error: run 19 is stored with an error: ") and told.endswith("busbw history rm 19\n")
+
+
+def test_a_history_in_a_directory_that_cannot_be_written_is_read(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
+    script = 'mount --bind data data && mount -o remount,bind,ro data && for part in list "rm -y 1"; do "$0" -m busbw history $part; done'
+    try:
+        words = ["unshare", "-rm", "sh", "-c", script, sys.executable]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    except FileNotFoundError:
+        pytest.skip("needs unshare, of util-linux")
+    if "unshare" in done.stderr or "mount" in done.stderr:
+        pytest.skip(f"no mount of one's own here: {done.stderr.strip()}")
+    assert (len(done.stdout.splitlines()), done.returncode) == (20, 2)
+    assert "readonly database" in done.stderr
+
+
+def test_a_file_that_is_no_sweep_is_called_what_it_is(busbw: Busbw) -> None:
+    links = Path(__file__).parents[3] / "benchmarks" / "link_2cpu_202611" / "four_hosts.json"
+    assert busbw("add", str(links))[2] == f"error: {links}: link test, not a sweep\n\nhint: busbw show {links}\n"
 
 
 def test_an_export_to_files_that_busbw_show_reads(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:

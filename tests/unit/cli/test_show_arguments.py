@@ -118,6 +118,19 @@ def test_counters_patterns_and_snapshots_are_shown(
     assert capsys.readouterr().err.startswith("error: half.json: busbw.check/1: ")
 
 
+def test_a_tuner_table_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    rule = "4 * all_reduce 1024 1048576 Ring LL128 8   # 12.1 % less time"
+    (tmp_path / "t.table").write_text(f"busbw-tuner-table 1\nabout device NVIDIA H200\n{rule}\n")
+    assert guarded(("show", "t.table")) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("device    NVIDIA H200\n\nranks  hosts  collective   from     to  choice")
+    assert shown.endswith("    4    any  all_reduce  1 KiB  1 MiB  Ring LL128, 8 channels  12.1 % less time\n")
+    assert guarded(("report", ".")) == 0
+    (tmp_path / "t.table").write_text("busbw-tuner-table 1\nrubbish\n")
+    assert guarded(("show", "t.table")) == 2
+
+
 def test_every_kind_has_a_schema_of_its_own() -> None:
     assert len(documents.BY_SCHEMA) == len(documents.KINDS)
     assert not documents.BY_SCHEMA.keys() & SCHEMAS.keys()

@@ -88,6 +88,30 @@ def test_few_runs_are_fine_only_if_no_cell_can_be_slower_by_more_than_the_tolera
     assert check(new, past, 0.95, limit - 1e-6).standing is Standing.UNKNOWN
 
 
+@pytest.mark.parametrize(("at", "by"), [(7, 2.0), (3, 2.0), (7, 0.4)], ids=["slow there", "slow elsewhere", "fast there"])
+def test_one_unusual_run_does_not_make_a_slow_size_fine(at: int, by: float) -> None:
+    past, slow = earlier(random.Random(1), 19), run(random.Random(9), {7: 1.3})
+    past[5] = times(run(random.Random(5), {at: by}))
+    found = check(slow, past, 0.95)
+    assert (found.standing, found.unusual) == (Standing.UNKNOWN, [5])
+    assert [cell.key.size_bytes for cell in found.cells if cell.far] == [8 << 7]
+    assert check(run(random.Random(9)), past, 0.95).standing is Standing.FINE
+    del past[5]
+    assert check(slow, past, 0.95).standing is Standing.SLOWER
+
+
+def test_an_unusual_run_among_few_is_named() -> None:
+    past = earlier(random.Random(1), 5) | {5: times(run(random.Random(5), {7: 9.0}))}
+    found = check(run(random.Random(9), {7: 1.3}), past, 0.95)
+    assert (found.standing, found.unusual) == (Standing.UNKNOWN, [5])
+
+
+def test_a_size_that_is_slow_in_many_runs_is_usual() -> None:
+    past = earlier(random.Random(1), 15) | {i: times(run(random.Random(i), {7: 2.0})) for i in range(15, 19)}
+    found = check(run(random.Random(9), {7: 1.6}), past, 0.95)
+    assert (found.standing, found.unusual) == (Standing.FINE, [])
+
+
 def test_times_that_are_all_equal_are_no_spread() -> None:
     same = {i: times(run(random.Random(1))) for i in range(3)}
     found = check(run(random.Random(1), {7: 1.5}), same, 0.95)

@@ -68,12 +68,14 @@ def test_with_precise_timing_each_placement_has_its_own_count(make: Make) -> Non
     row = result.rows[0]
     assert row.out_of_place and row.in_place
     row.out_of_place.samples_s, row.in_place.samples_s, row.iters = [2e-5] * 12, [2e-5] * 30, 12
+    row.out_of_place.skew_s = 2.5e-6
     row.out_of_place.stopped, row.in_place.stopped, row.in_place.dropped = "ok", "ok", 10
     lines = list(csv.DictReader(view("csv").render(result).splitlines()))
     assert [(line["placement"], line["iterations"], line["samples"], line["repeat"]) for line in lines[:2]] == [
         ("out_of_place", "12", "12", ""),
         ("in_place", "30", "20", ""),
     ]
+    assert [line["skew_us"] for line in lines[:2]] == ["2.5", ""]
 
 
 def test_repeats_can_be_told_apart(make: Make) -> None:
