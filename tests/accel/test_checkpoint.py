@@ -67,7 +67,7 @@ try:
 except BusbwError as error:
     print(error.message)
 """
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True).stdout
+    said = subprocess.run([sys.executable, "-B", "-c", program], capture_output=True, text=True, timeout=60, check=True).stdout
     assert "was not written" in said
     assert "unchanged" in said
     assert checkpoint.load(saved, KIND)["step"] == 3

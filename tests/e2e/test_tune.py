@@ -110,8 +110,8 @@ def test_an_error_keeps_what_was_found(run: Busbw, tmp_path: Path) -> None:
         "0.3",
     ]
     done = subprocess.run(
-        words, cwd=tmp_path, env={"PYTHONPATH": source, "PATH": ""}, capture_output=True, text=True, timeout=60, check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, room)),
+        words, cwd=tmp_path, env={"PYTHONPATH": source, "PATH": "", "PYTHONDONTWRITEBYTECODE": "1"}, capture_output=True, text=True,
+        timeout=60, check=False, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, room)),
     )  # fmt: skip
     assert done.returncode == 3
     assert "busbw-tuner.table has what was found so far; it was not checked with new ranks" in done.stderr
