@@ -1,5 +1,6 @@
 """A reading before and after a real TCP transfer between two emulated hosts whose link drops packets: the loss is counted and named."""
 
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
@@ -77,13 +78,14 @@ def changes(two_hosts: Any) -> list[HostChange]:
     """The change over a transfer on a clean link, then over the same one while packets are dropped."""
     first, second = two_hosts.hosts
     environment = {"PYTHONPATH": SOURCE, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
-    server = subprocess.Popen(second.enter(sys.executable, "-c", _SERVE), stdout=subprocess.PIPE, text=True)
-    sender = subprocess.Popen(
-        first.enter(sys.executable, "-c", _SEND, first.interface), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    )
-    assert server.stdout and sender.stdin and sender.stdout
-    with server, sender:
-        assert server.stdout.readline() == "ready\n"
+    with contextlib.ExitStack() as undo:
+        server = undo.enter_context(subprocess.Popen(second.enter(sys.executable, "-c", _SERVE), stdout=subprocess.PIPE, text=True))
+        undo.callback(server.kill)
+        assert server.stdout and server.stdout.readline() == "ready\n"
+        line, pipe = first.enter(sys.executable, "-c", _SEND, first.interface), subprocess.PIPE
+        sender = undo.enter_context(subprocess.Popen(line, stdin=pipe, stdout=pipe, text=True, env=environment))
+        undo.callback(sender.kill)
+        assert sender.stdin and sender.stdout
         lines = [sender.stdout.readline()]
         drop(first)
         sender.stdin.write("go on\n")
