@@ -1,5 +1,10 @@
 """Operations on tensors of two GPUs: see `hvd_on_gpus`."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import hvd_jobs
 import pytest
 import torch
@@ -18,3 +23,13 @@ pytestmark = [
 def test_two_gpus(name, tmp_path):
     for said in hvd_jobs.run(tmp_path, "hvd_on_gpus", [name], 2):
         assert said["code"] == 0, (said.get(name), said["stderr"][-3000:])
+
+
+def test_a_killed_rank_is_replaced_and_the_training_goes_on(tmp_path):
+    script = str(Path(__file__).with_name("elastic_on_gpus.py"))
+    words = ["horovodrun", "-np", "2", "--min-np", "2", "--max-np", "2", "-H", "localhost:3", sys.executable, script, str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-m", "busbw", *words], env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert sorted(line for line in done.stdout.splitlines() if line.startswith("end ")) == [f"end {rank} 2 60 True cuda" for rank in (0, 1)]
+    assert "was killed by signal 9" in done.stderr
