@@ -28,8 +28,8 @@ def test_two_gpus(name, tmp_path):
 def test_a_killed_rank_is_replaced_and_the_training_goes_on(tmp_path):
     script = str(Path(__file__).with_name("elastic_on_gpus.py"))
     words = ["horovodrun", "-np", "2", "--min-np", "2", "--max-np", "2", "-H", "localhost:3", sys.executable, script, str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-m", "busbw", *words], env=environment, capture_output=True, text=True, timeout=120, check=False)
+    line, environment = [sys.executable, "-m", "busbw", *words], {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert sorted(line for line in done.stdout.splitlines() if line.startswith("end ")) == [f"end {rank} 2 60 True cuda" for rank in (0, 1)]
     assert "was killed by signal 9" in done.stderr

@@ -42,6 +42,12 @@ def state(pid: int) -> str:
     return (stat_fields(_read(pid, "stat")) or (GONE, 0))[0]
 
 
+def fatal_signal(pid: int) -> int:
+    """The signal that killed a process that its parent has not collected yet; 0 if none did, or it is another user's (proc(5), exit_code)."""
+    fields = _read(pid, "stat").rpartition(")")[2].split()
+    return int(fields[49]) & 0x7F if len(fields) > 49 and fields[0] in ENDED else 0
+
+
 def name(pid: int) -> str:
     """The kernel's name of the process, at most 15 characters; '' if there is no such process."""
     return _read(pid, "comm").strip()

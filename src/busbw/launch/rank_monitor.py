@@ -147,7 +147,8 @@ class RankMonitor:
         limit_s = self.limit_s if self.started else self.launch_limit_s
         for rank, (since, state) in self.not_running.items():
             if state in process.ENDED and now - since > ENDED_S:
-                return diagnosis.death(self._known(), rank)
+                killer = process.fatal_signal(self.local_pids[rank])
+                return diagnosis.death(self._known(), rank, *([f"died of {signal_words(killer)}"] if killer else []))
             if state in process.STOPPED and limit_s and now - max(since, self.last_report) > limit_s + MARGIN_S:
                 return self.conclude()
         return None

@@ -40,10 +40,13 @@ def test_process_states_running_stopped_dead_and_absent() -> None:
     assert process.name(child.pid) == "sleep"
     child.send_signal(signal.SIGSTOP)
     assert _becomes(child.pid, "T")
+    assert process.fatal_signal(child.pid) == 0
     process.kill(child.pid)
     assert _becomes(child.pid, "Z")
+    assert process.fatal_signal(child.pid) == signal.SIGKILL
     child.wait()
     assert process.state(child.pid) == process.GONE
+    assert process.fatal_signal(child.pid) == 0
     assert process.name(child.pid) == ""
     process.kill(child.pid)  # no error
 

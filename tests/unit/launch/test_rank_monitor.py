@@ -149,7 +149,7 @@ def test_a_dead_rank_is_reported_if_the_launcher_hangs(sleepers: list[subprocess
     made.not_running[0] = (made.not_running[0][0] - 10, "Z")
     made.last_process_check = 0.0
     assert made.changes() == [f"rank 0 on {HOST} (pid {sleepers[0].pid}) is dead"]
-    assert f"rank 0 on {HOST}" in str(made.stop_reason())
+    assert f"rank 0 on {HOST} (pid {sleepers[0].pid}) died of signal 9 (SIGKILL)" in str(made.stop_reason())
     made.event(leaving=True)
     made.last_process_check = 0.0
     assert made.changes() == []
