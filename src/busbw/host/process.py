@@ -43,7 +43,7 @@ def state(pid: int) -> str:
 
 
 def fatal_signal(pid: int) -> int:
-    """The signal that killed a process that its parent has not collected yet; 0 if none did, or it is another user's (proc(5), exit_code)."""
+    """The signal that killed a process that its parent has not collected yet; 0 if none did or another user owns it (proc(5))."""
     fields = _read(pid, "stat").rpartition(")")[2].split()
     return int(fields[49]) & 0x7F if len(fields) > 49 and fields[0] in ENDED else 0
 
