@@ -46,20 +46,22 @@ one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 one.bind(("10.77.0.2", 7001))
 print(flush=True)
 while True:
-    one.sendto(*one.recvfrom(9))
+    one.sendto(*one.recvfrom(8))
 """
 PINGS = """
-import socket, time
-one, start, took = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), time.monotonic(), []
+import socket, struct, time
+one, took = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), []
 one.connect(("10.77.0.2", 7001))
-one.settimeout(2)
-for _ in range(1000):
-    one.send(bytes(9))
-try:
-    while one.recv(9):
-        took.append(time.monotonic() - start)
-except TimeoutError:
-    print(took[0], len(took))
+one.settimeout(0.25)
+for _ in range(10):
+    for _ in range(100):  # fits into the sockets' buffers
+        one.send(struct.pack("d", time.monotonic()))
+    try:
+        while sent := one.recv(8):
+            took.append(time.monotonic() - struct.unpack("d", sent)[0])
+    except TimeoutError:
+        pass
+print(min(took), len(took))
 """
 
 
@@ -331,8 +333,8 @@ def test_packets_are_delayed_and_lost_or_the_missing_module_is_named(name):
             on(name, "h1", sys.executable, "-c", PINGS), env=ENVIRONMENT, capture_output=True, check=True, timeout=30
         ).stdout
         server.kill()
-    first, got = out.split()
-    assert 0.04 <= float(first) < 0.2, "20 ms each way"
+    least, got = out.split()
+    assert 0.04 <= float(least) < 0.1, "20 ms each way"
     assert 700 < int(got) < 900, "81 % survive both ways"
     assert busbw("down", "--name", name).returncode == 0
     assert left(lab) == []
