@@ -8,7 +8,7 @@ from busbw.accel.light import SWITCHES
 from busbw.accel.methods import CODECS, NAMES
 from busbw.accel.settings import Settings
 from busbw.core.planning import LOSSES
-from busbw.horovod.variables import RANK_VARIABLES, SETTINGS
+from busbw.horovod.variables import LAUNCHER_VARIABLES, RANK_VARIABLES, SETTINGS
 from busbw.train.methods import HOOKS, NONE, WORDS
 from busbw.train.names import NAMES as MODELS
 from busbw.train.states.methods import ROWS
@@ -64,7 +64,8 @@ def methods() -> str:
 
 def horovod_variables() -> str:
     """HOROVOD_* variables that have an effect."""
-    rows = [[code(one.name), code(one.default), one.meaning, one.wanted] for one in SETTINGS + RANK_VARIABLES]
+    every = SETTINGS + LAUNCHER_VARIABLES + RANK_VARIABLES
+    rows = [[code(one.name), code(one.default), one.meaning, one.wanted] for one in every]
     intro = (
         "Rank 0 names other HOROVOD_* variables that are set, once: they have no effect. "
         f"[LIGHT_* variables]({ACCEL}) apply to an optimizer's gradients.\n\n"

@@ -57,7 +57,7 @@ def process_sets_come_and_go():
         if added.included():
             assert (hvd.allreduce(mine(1), name="added", op=hvd.Sum, process_set=added) == 3).all()
         assert (hvd.allreduce(mine(1), name="added", op=hvd.Sum) == total()).all()
-    assert hvd.remove_process_set(again) and added.process_set_id is None
+    assert hvd.remove_process_set(again) and added.process_set_id is None and not hvd.remove_process_set(added)
     with fails("is not registered", ValueError):
         hvd.allreduce(mine(1), process_set=added)
     assert not hvd.remove_process_set(hvd.global_process_set)
@@ -67,6 +67,7 @@ def process_sets_come_and_go():
     with fails("ranks disagree on the ranks of the process set"):
         hvd.add_process_set([0] if hvd.rank() == 0 else [1])
     assert hvd.add_process_set([1]).process_set_id > 1
+    assert hvd.add_process_set(added) is added and added.size() == 2, "after its removal"
 
 
 def timelines_are_chrome_traces():
@@ -156,9 +157,53 @@ def an_elastic_training_goes_on():
     assert seen == [(0, None), (2, 2)] and len(resets) == 1 and not (model.weight == 99).any()
     assert state.sampler.processed_num == 4 * 2 * hvd.size()
     left = hvd.allgather_object(list(state.sampler))
+    assert all(len(one) * hvd.size() == state.sampler.total_size for one in left)
     assert set().union(*left) == set(state.sampler.remaining_indices)
     state.sampler.set_epoch(1)
     assert len(state.sampler.remaining_indices) == 20
+
+
+class Own(hvd.elastic.State):
+    def __init__(self, step):
+        super().__init__(hvd.broadcast_object, hvd.rank)
+        self.step, self.calls = step, []
+
+    def save(self):
+        self.kept = self.step
+
+    def restore(self):
+        self.step = self.kept
+
+    def sync(self):
+        self.step = self._bcast_object(self.step)
+        self.save()
+
+    def reset(self):
+        self.calls.append("reset")
+
+
+def an_elastic_training_goes_on_with_states_of_other_kinds():
+    def join_again():
+        hvd.shutdown()
+        hvd.init()
+        joined.append(hvd.rank())
+
+    def train(state):
+        seen.append(state.step)
+        while state.step < 3:
+            state.step += 1
+            if state.step == 2 and len(seen) == 1:
+                hvd.allreduce(torch.ones(2 + hvd.rank()), name="wrong")
+            state.commit()
+        return state.step
+
+    own = Own(hvd.rank())
+    own.register_reset_callbacks([lambda: own.calls.append("callback")])
+    for state in (own, hvd.elastic.ObjectState(hvd.broadcast_object, hvd.rank, step=hvd.rank())):
+        seen, joined = [], []
+        assert hvd.elastic.run_fn(train, join_again)(state) == 3
+        assert seen == [0, 1] and joined == [hvd.rank()], "rank 0's state, then the last commit"
+    assert own.calls == ["reset", "callback"]
 
 
 def a_restarted_process_reads_its_commit():

@@ -85,4 +85,4 @@ def test_invalid_values_are_refused(name):
 def test_variables_without_effect_are_named():
     environ = {"HOROVOD_AUTOTUNE": "1", "HOROVOD_LOG_LEVEL": "debug", "HOROVOD_NUM_NCCL_STREAMS": "0", "HOROVOD_CONTROLLER": "gloo"}
     assert environment.unsupported({**environ, "HOROVOD_RANK": "0", "PATH": "/"}) == ["HOROVOD_AUTOTUNE", "HOROVOD_LOG_LEVEL"]
-    assert environment.unsupported({"HOROVOD_CONTROLLER": "mpi"}) == ["HOROVOD_CONTROLLER"]
+    assert environment.unsupported({"HOROVOD_CONTROLLER": "mpi", "HOROVOD_ELASTIC_TIMEOUT": "60"}) == ["HOROVOD_CONTROLLER"]

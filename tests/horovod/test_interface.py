@@ -127,6 +127,7 @@ def test_elastic():
     elastic = hvd.elastic
     assert told(elastic.ElasticSampler) == "dataset, shuffle=True, seed=0"
     assert told(elastic.TorchState) == "model=None, optimizer=None, kwargs"
-    assert told(elastic.run) == "func"
+    assert told(elastic.ObjectState) == "bcast_object, get_rank, kwargs" and told(elastic.State) == "bcast_object, get_rank"
+    assert told(elastic.run) == "func" and told(elastic.run_fn) == "func, reset"
     for name in ("set_epoch", "record_batch", "reset", "state_dict", "load_state_dict"):
         assert callable(getattr(elastic.ElasticSampler, name))

@@ -18,14 +18,22 @@ import helper
 import horovod
 import horovod.torch as hvd
 import torch
+from horovod.common.elastic import ObjectState, State, run_fn
 from horovod.common.exceptions import HorovodInternalError
+from horovod.common.process_sets import add_process_set, remove_process_set
+from horovod.common.util import extension_available, gloo_built, mpi_built, nccl_built
 from horovod.torch.compression import Compression
 from horovod.torch.mpi_ops import allreduce
 
+for name in ("horovod.tensorflow", "horovod.common.basics"):
+    try:
+        __import__(name + ".keras")
+    except ImportError as error:
+        assert str(error) == "busbw has no " + name + ": of Horovod it has the PyTorch module, horovod.torch"
 try:
-    import horovod.tensorflow.keras
-except ImportError as error:
-    assert str(error) == "busbw has no horovod.tensorflow: of Horovod it has the PyTorch module, horovod.torch"
+    horovod.run(print, np=2)
+except NotImplementedError as error:
+    assert str(error) == "horovod.run is not supported: start a script that calls the function"
 assert horovod.__version__ == "0.28.1"
 hvd.init(getattr(helper, "COMM", None))
 net = torch.nn.Linear(4, 2)
@@ -36,6 +44,8 @@ for step in range(3):
     net(torch.full((1, 4), 1.0 + hvd.rank())).sum().backward()
     optimizer.step()
 total = allreduce(torch.tensor([1.0]), op=hvd.Sum)
+assert extension_available("torch") and not extension_available("mxnet") and gloo_built(verbose=True) and not mpi_built()
+assert nccl_built() == hvd.nccl_built() and issubclass(hvd.elastic.TorchState, ObjectState) and issubclass(ObjectState, State)
 assert issubclass(HorovodInternalError, RuntimeError) and Compression.fp16 is hvd.Compression.fp16
 said = (hvd.rank(), hvd.size(), float(total), round(float(net.weight.sum()), 4), sys.argv[1:], helper.NAME, __name__)
 sys.stdout.write(" ".join(map(str, said)) + "\\n")  # at once: two ranks write into one pipe

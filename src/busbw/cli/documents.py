@@ -11,7 +11,6 @@ from busbw.views.documents import Document
 from busbw.views.read import read
 
 SUFFIXES = (".json", ".jsonl", ".log", ".table", ".txt")  # of files that are taken from a directory
-SNAPSHOT = b'{"schema": "busbw.host/'
 
 
 def load(file: str, collective: str | None = None, table: int | None = None) -> AnyResult | Document:
@@ -20,7 +19,7 @@ def load(file: str, collective: str | None = None, table: int | None = None) -> 
     found = documents.read(data, file)
     if found is not None:
         return found
-    if data.startswith(SNAPSHOT):
+    if documents.title(data) == documents.SNAPSHOT:
         return _snapshot(data, file)
     one_result(data, file)
     try:
@@ -39,7 +38,7 @@ def _snapshot(data: bytes, file: str) -> Document:
     from busbw.views import checks
 
     report = examine(parse_archive(data, file), name=file)
-    return Document("Snapshot", lambda width: checks.text(report, width), report)
+    return Document(documents.SNAPSHOT, lambda width: checks.text(report, width), report)
 
 
 def _pattern(data: bytes, file: str) -> Document | None:
@@ -52,7 +51,7 @@ def _pattern(data: bytes, file: str) -> Document | None:
         record = read_pattern([opened(file, io.BytesIO(data))])
     except UsageError:
         return None
-    return Document("Pattern", lambda width: pattern.table(record, width))
+    return Document(documents.PATTERN, lambda width: pattern.table(record, width))
 
 
 def files_in(directory: Path) -> list[Path]:

@@ -14,6 +14,8 @@ from busbw.cli.parameters import File, not_empty
 from busbw.cli.shared_options import options
 from busbw.cli.streams import answer, talk
 from busbw.core.errors import UsageError
+from busbw.core.version import __version__
+from busbw.horovod import __version__ as API_VERSION
 from busbw.horovod import shim
 from busbw.launch import hosts, mpirun
 from busbw.session.where import FORWARDED, Where, forwarded
@@ -64,6 +66,7 @@ _tuning_options = [
 @click.option("--mpi", is_flag=True, help="not supported: CPU operations use Gloo")
 @click.option("--mpi-args", callback=_words, help="more arguments of mpirun: --mpi-args='--timestamp-output'")
 @click.option("--dry-run", is_flag=True, help="print mpirun's command line and stop")
+@click.version_option(__version__, "-v", "--version", message=f"busbw %(version)s, with the API of Horovod {API_VERSION}")
 @click.option(
     "-cb", "--check-build", is_flag=True, is_eager=True, expose_value=False, callback=horovodrun_build.show, help="print what is available"
 )

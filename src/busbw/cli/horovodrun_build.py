@@ -3,9 +3,11 @@
 import click
 
 from busbw.cli.streams import answer
+from busbw.core.version import __version__
+from busbw.horovod import __version__ as API_VERSION
 
 _FORM = """\
-busbw v{version}, with the API of Horovod v0.28:
+busbw v{version}, with the API of Horovod v{api}:
 
 Available Frameworks:
     [ ] TensorFlow
@@ -27,8 +29,6 @@ Available Tensor Operations:
 
 def text() -> str:
     """What is available. Without PyTorch: nothing."""
-    from busbw import __version__
-
     try:
         from busbw.horovod.torch import builds
     except ImportError:
@@ -36,7 +36,7 @@ def text() -> str:
     else:
         torch, gloo, nccl = True, builds.gloo_built(), bool(builds.nccl_built())
     found = {"torch": torch, "gloo": gloo, "nccl": nccl}
-    return _FORM.format(version=__version__, **{name: "X" if value else " " for name, value in found.items()})
+    return _FORM.format(version=__version__, api=API_VERSION, **{name: "X" if value else " " for name, value in found.items()})
 
 
 def show(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:

@@ -10,11 +10,13 @@ from busbw.cli.parameters import not_empty
 from busbw.core.errors import UsageError
 from busbw.horovod.elastic import discovery
 from busbw.horovod.elastic.launcher import Launcher, Limits
+from busbw.horovod.variables import LAUNCHER_VARIABLES
 from busbw.launch.hosts import Host
 from busbw.launch.job import signals_ignored, terminable
 from busbw.launch.remote import is_local
 
 SCRIPT = "--host-discovery-script"
+(_TIMEOUT,) = LAUNCHER_VARIABLES
 
 options = [
     click.option("--min-np", "--min-num-proc", "min_np", type=click.IntRange(min=1), help="elastic: least ranks to go on with"),
@@ -24,7 +26,9 @@ options = [
     ),
     click.option("--slots-per-host", type=click.IntRange(min=1), help=f"elastic: slots of a host that {SCRIPT} prints without slots"),
     click.option(
-        "--elastic-timeout", type=click.IntRange(min=1), help="elastic: seconds to wait for slots or silent ranks  [default: 600]"
+        "--elastic-timeout",
+        type=click.IntRange(min=1),
+        help=f"elastic: seconds to wait for slots or silent ranks  [default: {_TIMEOUT.name}, or {_TIMEOUT.default}]",
     ),
     click.option("--reset-limit", type=click.IntRange(min=0), help="elastic: how often ranks may change  [default: no limit]"),
     click.option(
@@ -82,7 +86,8 @@ def run(elastic: Elastic, ranks: int | None, named: Sequence[Host], argv: Sequen
                 "leave out --min-np, or start the script with torchrun, which restarts all ranks from the last commit",
             )
     first = ranks or elastic.min_np or 1
-    limits = Limits(first, elastic.min_np or first, elastic.max_np or 1 << 20, float(elastic.elastic_timeout or 600), elastic.reset_limit)
+    timeout_s = float(str(elastic.elastic_timeout or _TIMEOUT.value(os.environ)))
+    limits = Limits(first, elastic.min_np or first, elastic.max_np or 1 << 20, timeout_s, elastic.reset_limit)
     fixed = sum(host.slots or 1 for host in named) or max(first, elastic.max_np or 0)
     if not elastic.script:
         if fixed < first:

@@ -14,9 +14,10 @@ _FLAGS = (
     *("--no-timeline-mark-cycles", "--log-with-timestamp", "--log-without-timestamp", "--log-hide-timestamp", "--no-log-hide-timestamp"),
 )
 _VALUES = (
-    *("--start-timeout", "--log-level", "--num-nccl-streams", "--thread-affinity", "--autotune-log-file", "--autotune-warmup-samples"),
+    *("--log-level", "--num-nccl-streams", "--thread-affinity", "--autotune-log-file", "--autotune-warmup-samples"),
     *("--autotune-steps-per-sample", "--autotune-bayes-opt-max-samples", "--autotune-gaussian-process-noise"),
 )
+_REASONS = {"--start-timeout": "it limits checks of hosts, which are not made"}
 # What to do instead.
 _REFUSED = (
     (("-p", "--ssh-port"), "set Port in ~/.ssh/config, or export OMPI_MCA_plm_rsh_args='-p 2222'"),
@@ -32,7 +33,8 @@ _REFUSED = (
 
 def _noted(_context: click.Context, parameter: click.Parameter, value: object) -> None:
     if value:
-        talk(f"note: {parameter.opts[-1]} has no effect")
+        name = parameter.opts[-1]
+        talk(f"note: {name} has no effect" + (f": {_REASONS[name]}" if name in _REASONS else ""))
 
 
 def _refusing(hint: str) -> Callable[[click.Context, click.Parameter, object], None]:
@@ -49,6 +51,6 @@ def _option(*names: str, flag: bool, callback: Callable[..., Any]) -> Callable[.
 
 options = [
     *(_option(name, flag=True, callback=_noted) for name in _FLAGS),
-    *(_option(name, flag=False, callback=_noted) for name in _VALUES),
+    *(_option(name, flag=False, callback=_noted) for name in (*_VALUES, *_REASONS)),
     *(_option(*names, flag=names[0] in ("-prefix-timestamp", "--jsrun"), callback=_refusing(hint)) for names, hint in _REFUSED),
 ]

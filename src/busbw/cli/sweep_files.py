@@ -24,9 +24,9 @@ def read_sweep(file: str, collective: str | None, table: int | None = None) -> R
 
 def sweep_in(data: bytes, file: str, collective: str | None, table: int | None = None) -> Result:
     """As `read_sweep`, of what was read from the file."""
-    other = documents.kind(data)
+    other = documents.title(data)
     if other is not None:
-        raise UsageError(f"{file}: {other.title.lower()}, not a sweep", f"busbw show {file}")
+        raise UsageError(f"{file}: {other.lower()}, not a sweep", f"busbw show {file}")
     one_result(data, file)
     result = read(data, file, collective, table)
     if not isinstance(result, Result):

@@ -22,9 +22,10 @@ MODULES = {
     "horovod.torch.elastic": f"{OWN}.torch.elastic",
     "horovod.torch.elastic.sampler": f"{OWN}.torch.elastic.sampler",
     "horovod.torch.elastic.state": f"{OWN}.torch.elastic.state",
+    "horovod.common.elastic": f"{OWN}.torch.elastic",
     "horovod.common.exceptions": f"{OWN}.torch.errors",
     "horovod.common.util": f"{OWN}.torch.util",
-    "horovod.common.process_sets": f"{OWN}.torch.process_sets",
+    "horovod.common.process_sets": f"{OWN}.torch",
 }
 _COMMON = "horovod.common"
 
@@ -52,6 +53,7 @@ def install() -> None:
     for name, own in MODULES.items():
         sys.modules[name] = import_module(own)
     common = sys.modules.setdefault(_COMMON, ModuleType(_COMMON))
+    common.__path__ = []  # a package, so that Python asks `_Rest` about its other modules
     for name in MODULES:
         if name.startswith(f"{_COMMON}."):
             setattr(common, name.rpartition(".")[2], sys.modules[name])

@@ -1,6 +1,7 @@
 """The table of HOROVOD_* variables that have an effect. Imports no torch."""
 
 import math
+from functools import partial
 
 from busbw.accel.light import Switch as Variable
 from busbw.accel.light import whole
@@ -34,6 +35,11 @@ SETTINGS = (
     Variable("HOROVOD_HIERARCHICAL_ALLREDUCE", "0", "an optimizer's gradients: inside hosts, then across", "0 or 1", _flag),
     Variable("HOROVOD_TORUS_ALLREDUCE", "0", "as HOROVOD_HIERARCHICAL_ALLREDUCE", "0 or 1", _flag),
     Variable("HOROVOD_ELASTIC", "0", "reduce gradients even with a single rank", "0 or 1", _flag),
+)
+LAUNCHER_VARIABLES = (
+    Variable(
+        "HOROVOD_ELASTIC_TIMEOUT", "600", "how long elastic jobs wait for slots or silent ranks", "whole seconds", partial(whole, least=1)
+    ),
 )
 RANK_VARIABLES = (
     Variable("HOROVOD_RANK", "", "this process's rank"),

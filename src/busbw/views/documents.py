@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from busbw.core import comparison as compared
-from busbw.core import tuner_table, wire
+from busbw.core import pattern, tuner_table, wire
 from busbw.core.checking import CheckReport, ClusterReport, CommandReport, Diagnosis
 from busbw.core.comparison import Comparison
 from busbw.core.errors import UsageError
@@ -36,7 +36,9 @@ from busbw.views import (
 )
 
 Text = Callable[[Any, int | None], str]
-_SCHEMA = re.compile(rb'\s*\{\s*"schema"\s*:\s*"(busbw\.[a-z-]+/\d+)"')
+# In files of JSON lines, the first of them may have a type too.
+_SCHEMA = re.compile(rb'\s*\{\s*(?:"type"\s*:\s*"header"\s*,\s*)?"schema"\s*:\s*"(busbw\.[a-z-]+/\d+)"')
+SNAPSHOT, PATTERN, TUNER_TABLE = "Snapshot", "Pattern", "Tuner table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,10 @@ class Kind:
     def name(self) -> str:
         """The value of its key `schema`."""
         return self.schema or str(self.structure.__struct_config__.tag)
+
+
+def _without_version(schema: str) -> str:
+    return schema.partition("/")[0]
 
 
 KINDS: tuple[Kind, ...] = (
@@ -73,6 +79,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("Explanation", Explanation, explanation.text),
 )
 BY_SCHEMA = {kind.name: kind for kind in KINDS}
+_TITLES = {_without_version(kind.name): kind.title for kind in KINDS} | {"busbw.host": SNAPSHOT, _without_version(pattern.SCHEMA): PATTERN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +91,16 @@ class Document:
     held: msgspec.Struct | None = None
 
 
-def kind(data: bytes) -> Kind | None:
-    """The kind of file by its schema, None for another."""
+def _schema(data: bytes) -> str:
     found = _SCHEMA.match(data)
-    return BY_SCHEMA.get(found.group(1).decode()) if found else None
+    return found.group(1).decode() if found else ""
+
+
+def title(data: bytes) -> str | None:
+    """What a file of busbw is, by its first bytes and in any version; None for measurements, and for what busbw did not write."""
+    if data.startswith(tuner_table.HEADER.encode()):
+        return TUNER_TABLE
+    return _TITLES.get(_without_version(_schema(data)))
 
 
 def read(data: bytes, source: str) -> Document | None:
@@ -97,8 +110,8 @@ def read(data: bytes, source: str) -> Document | None:
     """
     if data.startswith(tuner_table.HEADER.encode()):
         table = tuner_table.parse(data.decode("utf-8", "replace"), source)
-        return Document("Tuner table", lambda width: tuning.table_text(table, width), table)
-    its = kind(data)
+        return Document(TUNER_TABLE, lambda width: tuning.table_text(table, width), table)
+    its = BY_SCHEMA.get(_schema(data))
     if its is None:
         return None
     lines = [line for line in data.splitlines() if line.strip()] if its.structure is Watched else [data]

@@ -255,9 +255,19 @@ def test_a_history_in_a_directory_that_cannot_be_written_is_read(busbw: Busbw, k
     assert "readonly database" in done.stderr
 
 
-def test_a_file_that_is_no_sweep_is_called_what_it_is(busbw: Busbw) -> None:
-    links = Path(__file__).parents[3] / "benchmarks" / "link_2cpu_202611" / "four_hosts.json"
-    assert busbw("add", str(links))[2] == f"error: {links}: link test, not a sweep\n\nhint: busbw show {links}\n"
+@pytest.mark.parametrize(
+    ("file", "title"),
+    [
+        ("benchmarks/link_2cpu_202611/four_hosts.json", "link test"),
+        ("benchmarks/capture_2xh100_202611/gpt2.jsonl", "pattern"),
+        ("tests/hosts/no-nic.jsonl", "snapshot"),
+    ],
+)
+def test_a_file_that_is_no_sweep_is_called_what_it_is(file: str, title: str, busbw: Busbw, capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(__file__).parents[3] / file
+    refused = f"error: {path}: {title}, not a sweep\n\nhint: busbw show {path}\n"
+    assert busbw("add", str(path))[2] == refused
+    assert guarded(("compare", str(path), str(path))) == 2 and capsys.readouterr().err == refused
 
 
 def test_an_export_to_files_that_busbw_show_reads(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:

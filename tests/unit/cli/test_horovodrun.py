@@ -8,6 +8,7 @@ import pytest
 from busbw.cli.horovodrun import FLAGS, VALUES
 from busbw.cli.main import main
 from busbw.core.exits import Exit
+from busbw.core.version import __version__
 from busbw.horovod.variables import SETTINGS
 
 
@@ -34,7 +35,8 @@ def test_options_of_job_scripts_without_effect_are_named(capsys: pytest.CaptureF
     words = "-np 2 --verbose --start-timeout 60 --autotune --cycle-time-ms 2.5 --mpi-args=--timestamp-output --dry-run python train.py"
     assert main(["busbw", "horovodrun", *words.split()]) == Exit.OK
     out, said = capsys.readouterr()
-    assert said.splitlines() == [f"note: {name} has no effect" for name in ("--verbose", "--start-timeout", "--autotune")]
+    starting = "--start-timeout has no effect: it limits checks of hosts, which are not made"
+    assert said.splitlines() == ["note: --verbose has no effect", f"note: {starting}", "note: --autotune has no effect"]
     assert out.split()[1:3] == ["--timestamp-output", "-n"] and " -x HOROVOD_CYCLE_TIME=2.5 " in out
 
 
@@ -47,10 +49,27 @@ def test_hosts_get_what_steers_communication(monkeypatch: pytest.MonkeyPatch, ca
     assert "AWS_SECRET" not in line
 
 
+def test_the_version_is_that_of_busbw_and_of_the_api(capsys: pytest.CaptureFixture[str]) -> None:
+    for option in ("-v", "--version"):
+        assert main(["busbw", "horovodrun", option]) == Exit.OK
+        assert capsys.readouterr().out == f"busbw {__version__}, with the API of Horovod 0.28.1\n"
+
+
+def test_the_elastic_timeout_may_be_a_variable(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["busbw", "horovodrun", "-np", "1", "--host-discovery-script", "echo localhost:0", "true"]
+    monkeypatch.setenv("HOROVOD_ELASTIC_TIMEOUT", "soon")
+    assert main(words) == Exit.USAGE
+    assert capsys.readouterr().err.startswith("error: HOROVOD_ELASTIC_TIMEOUT=soon is invalid")
+    monkeypatch.setenv("HOROVOD_ELASTIC_TIMEOUT", "1")
+    assert main(words) == Exit.UNKNOWN
+    assert capsys.readouterr().err.startswith("error: 0 of at least 1 workers are ready, of 0 slots, 1 s after a change")
+
+
 def test_check_build_prints_horovodruns_form(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed")
     assert main(["busbw", "horovodrun", "--check-build"]) == Exit.OK
     sections = [block.splitlines() for block in capsys.readouterr().out.split("\n\n")]
+    assert sections[0] == [f"busbw v{__version__}, with the API of Horovod v0.28.1:"]
     assert [block[0] for block in sections[1:]] == ["Available Frameworks:", "Available Controllers:", "Available Tensor Operations:"]
     assert sections[1][1:] == ["    [ ] TensorFlow", "    [X] PyTorch", "    [ ] MXNet"]
     assert sections[2][1:] == ["    [ ] MPI", "    [X] Gloo"]

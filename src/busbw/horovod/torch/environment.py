@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from busbw.horovod.torch.errors import Refused
-from busbw.horovod.variables import PREFIX, RANK_VARIABLES, SETTINGS
+from busbw.horovod.variables import LAUNCHER_VARIABLES, PREFIX, RANK_VARIABLES, SETTINGS
 from busbw.launch import environment as launchers
 
 # Values that ask for the behavior that busbw has anyway.
@@ -109,7 +109,7 @@ def options(environ: Mapping[str, str]) -> Options:
 
 def unsupported(environ: Mapping[str, str]) -> list[str]:
     """HOROVOD_* variables that are set but not supported."""
-    known = {variable.name for variable in SETTINGS + RANK_VARIABLES}
+    known = {variable.name for variable in SETTINGS + LAUNCHER_VARIABLES + RANK_VARIABLES}
     asked = (item for item in environ.items() if item[0].startswith(PREFIX) and item[1] not in _OFF and item not in _GIVEN)
     return sorted(name for name, _ in asked if name not in known)
 

@@ -224,15 +224,15 @@ def register(process_set: ProcessSet) -> ProcessSet:
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Remove a set. Every rank of the job must call it. Returns False for the global set, which cannot be removed.
+    """Remove a set. Every rank of the job must call it. Returns False for the global set, and for a set that is not registered.
 
     Raises:
-        Refused: process sets are not dynamic, or it is not registered.
+        Refused: process sets are not dynamic.
     """
-    here, number = context.current(), process_set.number()
+    here, number = context.current(), process_set.process_set_id
     if not here.options.dynamic_sets:
         raise Refused("process sets cannot be removed now", "set HOROVOD_DYNAMIC_PROCESS_SETS=1, or hvd.init(process_sets='dynamic')")
-    if number == 0:
+    if not number:
         return False
     removed = bool(calls.control(Kind.REMOVE_SET, ranks=tuple(process_set.ranks or ()), root=number))
     for one in [other for other in registered if other.process_set_id == number]:

@@ -43,9 +43,8 @@ class ProcessSet:
         return ranks.index(rank)
 
     def invalidate(self) -> None:
-        """Mark the set as removed."""
+        """Mark the set as removed. It can be added again."""
         self.process_set_id = None
-        self.ranks = None
 
     def number(self) -> int:
         """The number of the set.

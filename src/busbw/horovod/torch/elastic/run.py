@@ -6,7 +6,7 @@ from typing import Any
 
 from busbw.horovod.elastic import worker
 from busbw.horovod.torch import context, world
-from busbw.horovod.torch.elastic.state import TorchState
+from busbw.horovod.torch.elastic.base import State
 from busbw.horovod.torch.errors import HorovodInternalError, HostsUpdatedInterrupt
 
 
@@ -16,9 +16,14 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     If all ranks are alive, it is called again in this process. If a rank is lost, the remaining ranks of an elastic job go on with new ones
     or without. In other jobs the error is raised: torchrun restarts all ranks, and the last commit is read from its file.
     """
+    return run_fn(func, _join_again)
+
+
+def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
+    """As `run`. `reset` leaves the job and joins it again."""
 
     @functools.wraps(func)
-    def wrapper(state: TorchState, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
         state.load_commit()
         skip_sync = False
         while True:
@@ -35,8 +40,12 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
                 skip_sync = False
             except HostsUpdatedInterrupt as interrupt:
                 skip_sync = interrupt.skip_sync
-            world.shutdown()
-            world.init()
+            reset()
             state.on_reset()
 
     return wrapper
+
+
+def _join_again() -> None:
+    world.shutdown()
+    world.init()

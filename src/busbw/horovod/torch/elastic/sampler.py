@@ -46,12 +46,12 @@ class ElasticSampler(Sampler[int]):  # type: ignore[misc]
             random.Random(self.seed + self.epoch).shuffle(every)
         self.remaining_indices = every[self.processed_num :]
         self.num_samples = math.ceil(len(self.remaining_indices) / self.num_replicas)
+        self.total_size = self.num_samples * self.num_replicas
 
     def __iter__(self) -> Iterator[int]:
         """This rank's indices. Some are repeated so that shares are even."""
         left = self.remaining_indices
-        total = self.num_samples * self.num_replicas
-        even = [left[number % len(left)] for number in range(total)]
+        even = [left[number % len(left)] for number in range(self.total_size)]
         return iter(even[self.rank :: self.num_replicas])
 
     def __len__(self) -> int:

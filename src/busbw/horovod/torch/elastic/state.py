@@ -10,48 +10,39 @@ from typing import Any
 
 import torch
 
-from busbw.horovod.elastic import worker
-from busbw.horovod.torch import calls, context, ops
-from busbw.horovod.torch.calls import Call
+from busbw.horovod.torch import context, ops
+from busbw.horovod.torch.elastic.base import State
 from busbw.horovod.torch.elastic.sampler import ElasticSampler
-from busbw.horovod.torch.errors import HostsUpdatedInterrupt, Refused
+from busbw.horovod.torch.errors import Refused
 from busbw.horovod.torch.functions import allgather_object, broadcast_object
-from busbw.horovod.torch.requests import Kind
 
 # torchrun sets the first. The folder is for commits; with a shared folder, any host can resume.
 _RUN, _FOLDER = "TORCHELASTIC_RUN_ID", "BUSBW_ELASTIC_DIR"
 
 
-class TorchState:
-    """Models, optimizers, samplers and plain values, each an attribute.
+class ObjectState(State):
+    """Values, each an attribute. Of those with a `state_dict`, such as models, that is copied.
 
     `commit` saves them in memory and, under torchrun, in a file on this host. `restore` returns to the last commit. `sync` copies the state
     of the rank with the latest commit to all ranks.
     """
 
-    def __init__(self, model: torch.nn.Module | None = None, optimizer: torch.optim.Optimizer | None = None, **kwargs: Any) -> None:
-        given = {"model": model, "optimizer": optimizer, **kwargs}
-        self._stateful = [name for name, value in given.items() if hasattr(value, "state_dict")]
+    def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int], **kwargs: Any) -> None:
+        super().__init__(bcast_object, get_rank)
+        self._stateful = [name for name, value in kwargs.items() if hasattr(value, "state_dict")]
         self._plain = [name for name in kwargs if name not in self._stateful]
-        for name, value in given.items():
+        for name, value in kwargs.items():
             setattr(self, name, value)
         self._commits = 0
-        self._callbacks: list[Callable[[], None]] = []
         self._kept: dict[str, Any] = {}
         self.save()
 
-    def register_reset_callbacks(self, callbacks: list[Callable[[], None]]) -> None:
-        """Register a function to call after the ranks have changed."""
-        self._callbacks.extend(callbacks)
-
-    def on_reset(self) -> None:
-        """Called after the ranks have changed."""
+    def reset(self) -> None:
+        """Distribute samples over the new ranks."""
         for name in self._stateful:
             value = getattr(self, name)
             if isinstance(value, ElasticSampler):
                 value.reset()
-        for callback in self._callbacks:
-            callback()
 
     def commit(self) -> None:
         """Save the current state, then `check_host_updates`."""
@@ -63,20 +54,6 @@ class TorchState:
             torch.save({"commits": self._commits, "kept": self._kept}, part)
             part.replace(path)  # atomic
         self.check_host_updates()
-
-    def check_host_updates(self) -> None:
-        """In an elastic job, ask rank 0 whether workers wait to join or have to leave. All ranks must call it.
-
-        Raises:
-            HostsUpdatedInterrupt: on all ranks, if so. `run` handles it.
-        """
-        if not worker.elastic():
-            return
-        flag = torch.tensor([int(worker.changed())])
-        call = Call(Kind.BROADCAST, in_place=True, name="elastic.changed", root=0)
-        context.handles.synchronize(calls.begin(call, [flag]))
-        if flag.item():
-            raise HostsUpdatedInterrupt
 
     def save(self) -> None:
         """Like `commit`, but in memory only."""
@@ -108,8 +85,9 @@ class TorchState:
         """Copy the state of the (first) rank with the latest commit to all ranks."""
         commits = allgather_object(self._commits)
         root = commits.index(max(commits))
-        found = broadcast_object((self._commits, self._now() if context.rank() == root else None), root)
-        if context.rank() != root:
+        own = self._rank() == root
+        found = self._bcast_object((self._commits, self._now() if own else None), root)
+        if not own:
             self._commits = found[0]
             self._load(found[1])
         self.save()
@@ -128,6 +106,15 @@ class TorchState:
             getattr(self, name).load_state_dict(state)
         for name, value in found["values"].items():
             setattr(self, name, value)
+
+
+class TorchState(ObjectState):
+    """The state of a training with PyTorch: a model, an optimizer, and any other values as in ObjectState."""
+
+    def __init__(self, model: torch.nn.Module | None = None, optimizer: torch.optim.Optimizer | None = None, **kwargs: Any) -> None:
+        self.model, self.optimizer = model, optimizer
+        given = {name: value for name, value in (("model", model), ("optimizer", optimizer)) if value is not None}
+        super().__init__(broadcast_object, context.rank, **given, **kwargs)
 
 
 def _own_folder() -> Path:

@@ -1,0 +1,72 @@
+"""What `run` expects of a state, and what all states have in common."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from busbw.horovod.elastic import worker
+from busbw.horovod.torch import calls, context
+from busbw.horovod.torch.calls import Call
+from busbw.horovod.torch.errors import HostsUpdatedInterrupt
+from busbw.horovod.torch.requests import Kind
+
+
+class State:
+    """The state of a training. Subclasses define `save`, `restore` and `sync`, and may define `reset`."""
+
+    def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int]) -> None:
+        """`bcast_object`: hvd.broadcast_object. `get_rank`: hvd.rank."""
+        self._bcast_object, self._rank = bcast_object, get_rank
+        self._callbacks: list[Callable[[], None]] = []
+
+    def save(self) -> None:
+        """Keep a copy of the state in memory."""
+        raise NotImplementedError
+
+    def restore(self) -> None:
+        """Return to the copy."""
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        """Make the state equal on all ranks. All ranks call it."""
+        raise NotImplementedError
+
+    def reset(self) -> None:
+        """Adapt to new ranks, before the state is synchronized."""
+
+    def register_reset_callbacks(self, callbacks: list[Callable[[], None]]) -> None:
+        """Register functions to call after the ranks have changed."""
+        self._callbacks.extend(callbacks)
+
+    def on_reset(self) -> None:
+        """Called after the ranks have changed."""
+        self.reset()
+        for callback in self._callbacks:
+            callback()
+
+    def commit(self) -> None:
+        """Save the current state, then `check_host_updates`."""
+        self.save()
+        self.check_host_updates()
+
+    def check_host_updates(self) -> None:
+        """In an elastic job, ask rank 0 whether workers wait to join or have to leave. All ranks must call it.
+
+        Raises:
+            HostsUpdatedInterrupt: on all ranks, if so. `run` handles it.
+        """
+        if not worker.elastic():
+            return
+        flag = torch.tensor([int(worker.changed())])
+        call = Call(Kind.BROADCAST, in_place=True, name="elastic.changed", root=0)
+        context.handles.synchronize(calls.begin(call, [flag]))
+        if flag.item():
+            raise HostsUpdatedInterrupt
+
+    def load_commit(self) -> bool:
+        """Load what an earlier process of this run has committed. Returns whether there is any."""
+        return False
+
+    def remove_commit(self) -> None:
+        """Remove what `load_commit` would load, once all ranks have done their work."""
