@@ -60,7 +60,7 @@ def queue(netlink: Any, index: int, shape: Shape) -> None:
     below = {}
     if shape.delay or shape.loss:
         delay_us, percent = round(shape.delay * 1e6), shape.loss * 100
-        with _needs("sch_netem", "--delay and --loss"):
+        with _needs("sch_netem", "--delay and --loss", "leave them out"):
             netlink.tc("add", "netem", index, handle="1:0", delay=delay_us, loss=percent, limit=DELAYED_PACKETS)
         below = {"parent": "1:1"}
     _limit_rate(netlink, index, shape, **below)
@@ -70,7 +70,7 @@ def _limit_rate(netlink: Any, index: int, shape: Shape, **below: str) -> None:
     if shape.rate is None:
         return
     burst = shape.burst or max(LEAST_BURST, round(shape.rate * BURST_S))
-    with _needs("sch_tbf", "--rate"):
+    with _needs("sch_tbf", "limits of a rate", "leave out --rate"):
         netlink.tc("add", "tbf", index, handle="10:0", rate=int(shape.rate), burst=burst, latency=QUEUE, **below)
 
 
@@ -103,7 +103,8 @@ def _join(lab: Lab) -> None:
         for number, host in enumerate(lab.hosts):
             _veth(here, (host.interface, host.namespace), (f"p{number}", lab.switch))
     with _inside(lab.switch) as netlink:
-        netlink.link("add", ifname="br0", kind="bridge")
+        with _needs("bridge", "three hosts or more", "use two hosts"):
+            netlink.link("add", ifname="br0", kind="bridge")
         bridge = _index(netlink, "br0")
         for number in range(len(lab.hosts)):
             port = _index(netlink, f"p{number}")
@@ -130,15 +131,17 @@ def _inside(namespace: str) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _needs(module: str, options: str) -> Iterator[None]:
+def _needs(module: str, what: str, instead: str) -> Iterator[None]:
+    """NoMeasurement if the kernel does not know this kind of queueing discipline (ENOENT) or interface (EOPNOTSUPP)."""
     from pyroute2.netlink.exceptions import NetlinkError
 
     try:
         yield
     except NetlinkError as error:
-        if error.code != errno.ENOENT:
+        if error.code not in (errno.ENOENT, errno.EOPNOTSUPP):
             raise
-        raise NoMeasurement(f"this kernel has no {module}, which {options} need", f"modprobe {module}, or leave out {options}") from error
+        hint = f"modprobe {module}, {instead}, or run under a kernel that has it: tools/uml.sh in a checkout of busbw"
+        raise NoMeasurement(f"this kernel has no {module}, which {what} need", hint) from error
 
 
 @contextlib.contextmanager

@@ -60,7 +60,7 @@ def _head(lab: Lab) -> str:
 def _shape(shape: Shape) -> str:
     parts = [bits_text(shape.rate) if shape.rate else "no rate limit"]
     if shape.delay:
-        parts.append(f"{shape.delay * 1e6:.6g} us delay")
+        parts.append(f"{shape.delay * 1e6:.6g} us delay" if shape.delay < 1e-3 else f"{shape.delay * 1e3:.6g} ms delay")
     if shape.loss:
         parts.append(f"{shape.loss * 100:.6g} % loss")
     return ", ".join(parts)
