@@ -74,9 +74,9 @@ def main() -> None:
     print([called.ask(ALL_REDUCE, size) for size in (1023, 1024, 4096, 4097)], called.ask(BROADCAST, 1024))
     if tuner:
         tuner.steer("all_reduce", 64, Choice("Tree", "Simple", 4))
-        print(tuner.costs(), called.ask(ALL_REDUCE, 64), called.ask(ALL_REDUCE, 65), called.ask(REDUCE_SCATTER, 64))
+        print(tuner.nodes(), tuner.costs(), called.ask(ALL_REDUCE, 64), called.ask(ALL_REDUCE, 65), called.ask(REDUCE_SCATTER, 64))
         costs = tuner.costs()
-        print(len(costs), Choice("Ring", "LL128") in costs, round(costs[Choice("Tree", "Simple")] * 1e6))
+        print(tuner.nodes(), len(costs), Choice("Ring", "LL128") in costs, round(costs[Choice("Tree", "Simple")] * 1e6))
         tuner.steer("all_reduce", 64, None)
         print(called.ask(ALL_REDUCE, 64), len(tuner.costs()))
     called.end()

@@ -62,6 +62,6 @@ def test_the_plugin_asks_for_what_the_table_says(plugin_library: Path, called: l
 
 def test_steering_changes_single_operations(plugin_library: Path, called: list[str]) -> None:
     lines = asked(plugin_library, called)
-    assert lines[:2] == [NOTHING, "{} (2, 4) (None, 0) (None, 0)"]
-    assert lines[2] == "20 False 3", "the costs are those before steering, without what NCCL cannot run"
+    assert lines[:2] == [NOTHING, "0 {} (2, 4) (None, 0) (None, 0)"]
+    assert lines[2] == "2 20 False 3", "two hosts; the costs are those before steering, without what NCCL cannot run"
     assert lines[3] == "(None, 0) 20"

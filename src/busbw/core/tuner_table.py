@@ -4,8 +4,9 @@
     about device NVIDIA H200
     2 2 all_reduce 1024 4096 Ring LL 4   # 11.2 % less time than NCCL's choice (9.8 to 12.5)
 
-A rule has ranks, hosts (* for any number), collective, the smallest and the largest bytes, algorithm, protocol and the most channels (* for
-NCCL's number). Lines that begin with `about` say how the table came about; the plugin does not read them.
+A rule has ranks, hosts as NCCL counts them (hosts that NVLink joins may be one; * for any number), collective, the smallest and the largest
+bytes, algorithm, protocol and the most channels (* for NCCL's number). Lines that begin with `about` say how the table came about; the
+plugin does not read them.
 """
 
 import itertools

@@ -52,13 +52,15 @@ class Trial(msgspec.Struct, kw_only=True):
 
     `choice` had the shortest time of `candidates`, None if that was NCCL's own choice. `own` is NCCL's choice by its model, with its number
     of channels, and `own_s` its median time in the last round of the search. The samples were taken in turn after the search had ended;
-    each is of one turn: the median over its operations of the longest duration over ranks.
+    each is of one turn: the median over its operations of the longest duration over ranks. `nodes` are the hosts of the communicator as
+    NCCL counts them: those that NVLink joins may be one.
     """
 
     size_bytes: int
     own: Choice
     own_s: float
     candidates: int
+    nodes: int
     choice: Choice | None = None
     default_s: list[float] = []
     choice_s: list[float] = []
@@ -82,13 +84,14 @@ class Tuned(msgspec.Struct, kw_only=True):
     """One size: NCCL's choice and its time, the best candidate and its gain, and the gain in the check with new ranks.
 
     With variables the gain is that of the check, and without a table NCCL's choice is not known. `kept` says whether the table has the
-    choice, `reason` why not.
+    choice, `reason` why not. `nodes`: see Trial.
     """
 
     size_bytes: int
     own: Choice | None
     own_s: float
     candidates: int
+    nodes: int = 0
     choice: Choice | None = None
     gain: Gain | None = None
     check: Gain | None = None

@@ -102,6 +102,9 @@ class Tuner(Protocol):
     def costs(self) -> dict[Choice, float]:
         """The seconds that NCCL expects of everything it can run, since the last `steer`; empty if NCCL has not asked."""
 
+    def nodes(self) -> int:
+        """The hosts of the communicator as NCCL counts them: those that NVLink joins may be one. 0 if it has not asked since `steer`."""
+
 
 class Engine(Protocol):
     """Runs collectives. It is opened on a Control; `ranks` are the local ranks of the communicator, in order.

@@ -23,6 +23,7 @@ US = 1e-6
 SM = 90
 LEAST, MOST, *_ = CHANNEL_VARIABLES
 MOST_CHANNELS = 32
+NODES = 1
 
 
 class SimTuner:
@@ -39,7 +40,7 @@ class SimTuner:
     @cached_property
     def _model(self) -> Model:
         graph = Graph(CHANNELS, self._p["gbps"] / CHANNELS, self._p["gbps"] / CHANNELS)
-        return Model(LATEST, 1, self._ranks, SM, over_nvlink=True, ring=graph, tree=graph)
+        return Model(LATEST, NODES, self._ranks, SM, over_nvlink=True, ring=graph, tree=graph)
 
     def steer(self, collective: str, size_bytes: int, choice: Choice | None) -> None:
         """See Tuner."""
@@ -50,13 +51,17 @@ class SimTuner:
         collective, size_bytes, _ = self._steered
         return self._costs(collective, size_bytes) if self._asked else {}
 
+    def nodes(self) -> int:
+        """See Tuner."""
+        return NODES if self._asked else 0
+
     def factor(self, collective: str, size_bytes: int) -> float:
         """How many times longer than NCCL's choice without `ll` the operation takes. NoMeasurement if a rank dies of it."""
         if collective not in TUNED or self._ranks < 2:
             return 1.0
         steered = self._steered[:2] == (collective, size_bytes)
         self._asked = self._asked or steered
-        wanted = self._steered[2] if steered and self._steered[2] else self._table.choice(self._ranks, 1, collective, size_bytes)
+        wanted = self._steered[2] if steered and self._steered[2] else self._table.choice(self._ranks, NODES, collective, size_bytes)
         key = collective, size_bytes, wanted
         if key not in self._factors:
             self._factors[key] = self._factor(*key)

@@ -102,15 +102,15 @@ class Search:
         self._batches.progress = self._progress
         self.enter_phase("tuning", short_size(self._bytes), self._progress)
         self._once(None)
-        mine, *others = self.control.allgather(self.tuner.costs())
+        nodes, (mine, *others) = self.tuner.nodes(), self.control.allgather(self.tuner.costs())
         costs = {choice: cost for choice, cost in mine.items() if all(choice in other for other in others)}  # else ranks choose differently
         if not costs:
             what = f"NCCL did not ask its tuner for {self._name} of {short_size(self._bytes)}"
             raise NoMeasurement(what, "busbw tune needs NCCL 2.24 or newer; busbw tune ... --variables works with older ones")
         own = min(costs, key=lambda choice: costs[choice])
-        self._search(own, costs)
+        self._search(own, costs, nodes)
 
-    def _search(self, own: Choice, costs: dict[Choice, float]) -> None:
+    def _search(self, own: Choice, costs: dict[Choice, float], nodes: int) -> None:
         """Search and measure the gain. NCCL's choice is also a candidate by name: busbw's network has a tuner that changes it."""
         dropped = set(self.job.dropped)
         pairs = [pair for pair, cost in costs.items() if cost <= HOPELESS * costs[own] and pair not in dropped]
@@ -125,7 +125,7 @@ class Search:
         seen = self._round([None, *(choice for choice in left if choice is not None)], channels_s / 2)
         winner = self.control.bcast(plainest(seen) if seen else None)
         own_s = median(seen[None]) if seen else 0.0
-        trial = Trial(size_bytes=self._bytes, own=own, own_s=own_s, candidates=len(pairs) + len(limited), choice=winner)
+        trial = Trial(size_bytes=self._bytes, own=own, own_s=own_s, candidates=len(pairs) + len(limited), nodes=nodes, choice=winner)
         if winner is not None:
             seen = self._round([None, winner], duel_s, DUEL_TURNS)
             trial.default_s, trial.choice_s = seen.get(None, []), seen.get(winner, [])

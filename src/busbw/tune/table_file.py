@@ -109,9 +109,10 @@ def made(
         [text for text in before.said(key) if text.split()[0] != spec.collective] if before else [] for key in ("measured", "state")
     )
     notes = {size.size_bytes: _note(size) for size in sizes if size.kept}
+    nodes = next((size.nodes for size in sizes if size.nodes), here.hosts)
     rules = [
         Rule(
-            ranks=here.ranks, hosts=here.hosts, collective=spec.collective, first=first, last=last, choice=choice,
+            ranks=here.ranks, hosts=nodes, collective=spec.collective, first=first, last=last, choice=choice,
             note="; ".join(note for size, note in notes.items() if first <= size <= last),
         )
         for first, last, choice in ranges((size.size_bytes, size.choice if size.kept else None) for size in sizes)

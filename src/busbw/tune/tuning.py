@@ -99,8 +99,8 @@ class TableTuner:
             kept = final is not None and is_faster(final, self.limits)
             sizes.append(
                 Tuned(
-                    size_bytes=one.size_bytes, own=one.own, own_s=one.own_s, candidates=one.candidates, choice=one.choice, gain=final,
-                    kept=kept, reason="" if kept else AS_FAST,
+                    size_bytes=one.size_bytes, own=one.own, own_s=one.own_s, candidates=one.candidates, nodes=one.nodes,
+                    choice=one.choice, gain=final, kept=kept, reason="" if kept else AS_FAST,
                 )
             )  # fmt: skip
         return sizes

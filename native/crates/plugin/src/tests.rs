@@ -12,7 +12,7 @@ use crate::net::NetDevice;
 use crate::net_v8::ncclNetPlugin_v8 as V8;
 use crate::net_v11::ncclNetPlugin_v11 as V11;
 use crate::tuner::{self, Favour, Tuner, prefer};
-use crate::tuner_steering::{busbw_tuner_costs, busbw_tuner_steer};
+use crate::tuner_steering::{busbw_tuner_costs, busbw_tuner_nodes, busbw_tuner_steer};
 use crate::tuner_table::{Table, Wanted};
 use crate::tuner_tables::{ncclTunerPlugin_v2 as TunerV2, ncclTunerPlugin_v4 as TunerV4, ncclTunerPlugin_v5 as TunerV5};
 
@@ -330,11 +330,11 @@ fn steered_operations_run_with_what_tune_wants() {
     };
     busbw_tuner_steer(function::ALL_REDUCE, BYTES, 0, 0, 2);
     // SAFETY: `context` is a local.
-    assert_eq!(unsafe { (TunerV5.init)(&raw mut context, 0, 2, 2, None, null_mut(), null_mut()) }, result::SUCCESS);
+    assert_eq!(unsafe { (TunerV5.init)(&raw mut context, 0, 8, 3, None, null_mut(), null_mut()) }, result::SUCCESS);
     assert!(!context.is_null());
-    assert_eq!(costs(), [], "NCCL has not asked yet");
+    assert_eq!((costs(), busbw_tuner_nodes()), (vec![], 0), "NCCL has not asked yet");
     assert_eq!(ask(context, BYTES), (2, [0.0, -1.0, 4.0]));
-    assert_eq!(costs(), [5.0, -1.0, 4.0], "as NCCL passed them");
+    assert_eq!((costs(), busbw_tuner_nodes()), (vec![5.0, -1.0, 4.0], 3), "as NCCL passed them");
     assert_eq!(ask(context, BYTES + 1), (7, [5.0, -1.0, 4.0]), "another size");
     busbw_tuner_steer(function::ALL_REDUCE, BYTES, 0, 1, 2);
     assert_eq!(ask(context, BYTES).1, [5.0, -1.0, 4.0], "what NCCL cannot run is never asked for");

@@ -150,10 +150,11 @@ pub unsafe fn tune(
     protocols: usize,
     channels: *mut c_int,
 ) -> Result<(), Error> {
-    let choice = match tuner_steering::asked(function, bytes, costs) {
+    // SAFETY: as the caller guarantees.
+    let tuner = unsafe { tuner_at(context) };
+    let choice = match tuner_steering::asked(function, bytes, costs, tuner.map_or(0, |tuner| tuner.nodes)) {
         Some(Some(wanted)) => Some((wanted.channels, Favour::Entry(wanted))),
-        // SAFETY: as the caller guarantees.
-        _ => unsafe { tuner_at(context) }.and_then(|tuner| tuner.choose(function, bytes)),
+        _ => tuner.and_then(|tuner| tuner.choose(function, bytes)),
     };
     let Some((most, favour)) = choice else { return Ok(()) };
     // The channels of a rule are for its algorithm: where that cannot run, NCCL keeps its own number.

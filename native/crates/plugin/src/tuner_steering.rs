@@ -11,15 +11,17 @@ use std::sync::{Mutex, PoisonError};
 use crate::tuner_table::Wanted;
 
 static ARMED: AtomicBool = AtomicBool::new(false);
-static STEERING: Mutex<Steering> = Mutex::new(Steering { function: -1, bytes: 0, wanted: None, costs: Vec::new() });
+static STEERING: Mutex<Steering> = Mutex::new(Steering { function: -1, bytes: 0, wanted: None, costs: Vec::new(), nodes: 0 });
 
-/// The operations that are steered, what they should run with (None: NCCL's choice), and the cost table that NCCL last passed for one.
+/// The operations that are steered, what they should run with (None: NCCL's choice), and for one that NCCL asked for: the
+/// cost table that it passed, and the nodes of its communicator.
 #[derive(Debug)]
 struct Steering {
     function: c_int,
     bytes: usize,
     wanted: Option<Wanted>,
     costs: Vec<c_float>,
+    nodes: usize,
 }
 
 /// Whether this process steers: its communicators then have a tuner.
@@ -27,8 +29,8 @@ pub fn armed() -> bool {
     ARMED.load(Ordering::Acquire)
 }
 
-/// None if this operation is not steered, else what it should run with; keeps the costs.
-pub fn asked(function: c_int, bytes: usize, costs: &[c_float]) -> Option<Option<Wanted>> {
+/// None if this operation is not steered, else what it should run with; keeps the costs and the number of nodes.
+pub fn asked(function: c_int, bytes: usize, costs: &[c_float], nodes: usize) -> Option<Option<Wanted>> {
     if !armed() {
         return None;
     }
@@ -39,6 +41,7 @@ pub fn asked(function: c_int, bytes: usize, costs: &[c_float]) -> Option<Option<
     if costs.iter().any(|&cost| cost >= 0.0) {
         costs.clone_into(&mut steering.costs); // NCCL may also ask for what no algorithm of the table runs
     }
+    steering.nodes = nodes;
     Some(steering.wanted)
 }
 
@@ -52,7 +55,7 @@ pub extern "C" fn busbw_tuner_steer(function: c_int, bytes: usize, algorithm: c_
         channels: channels.max(0),
     });
     let mut steering = STEERING.lock().unwrap_or_else(PoisonError::into_inner);
-    *steering = Steering { function, bytes, wanted, costs: Vec::new() };
+    *steering = Steering { function, bytes, wanted, costs: Vec::new(), nodes: 0 };
     ARMED.store(true, Ordering::Release);
 }
 
@@ -71,4 +74,11 @@ pub unsafe extern "C" fn busbw_tuner_costs(costs: *mut c_float, most: usize) -> 
     // SAFETY: not NULL, and the caller guarantees the room.
     unsafe { slice::from_raw_parts_mut(costs, count) }.copy_from_slice(&steering.costs[..count]);
     count
+}
+
+/// The nodes of the communicator of the steered operations as NCCL counts them: hosts that NVLink joins may be one. 0 if NCCL has not asked
+/// since the last call of `busbw_tuner_steer`.
+#[unsafe(no_mangle)]
+pub extern "C" fn busbw_tuner_nodes() -> usize {
+    STEERING.lock().unwrap_or_else(PoisonError::into_inner).nodes
 }
