@@ -21,7 +21,7 @@ cat > "$work/init" <<INIT
 mount -t proc proc /proc; mount -t sysfs sys /sys
 for folder in /tmp /run /dev/shm; do mkdir -p \$folder; mount -t tmpfs tmp \$folder; done
 mkdir -p /dev/pts /run/modules/lib; mount -t devpts pts /dev/pts
-. '$work/environment'
+. '$work/environment'; rm '$work/environment'
 ln -s /usr/lib/uml/modules /run/modules/lib/modules
 modprobe -d /run/modules -a sch_netem sch_tbf veth bridge
 ip link set lo up
@@ -40,6 +40,6 @@ tail -f -n +1 --pid=$kernel "$work/out" & # ends after the kernel, with all that
 shown=$!
 wait $kernel || true
 kernel=
-wait $shown
+wait $shown || true
 [ -s "$work/code" ] || { tail -n 20 "$work/kernel" >&2; echo "error: the kernel ended before the command did" >&2; exit 3; }
 exit "$(cat "$work/code")"
