@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -199,7 +200,7 @@ def an_elastic_training_goes_on_with_states_of_other_kinds():
 
     own = Own(hvd.rank())
     own.register_reset_callbacks([lambda: own.calls.append("callback")])
-    for state in (own, hvd.elastic.ObjectState(hvd.broadcast_object, hvd.rank, step=hvd.rank())):
+    for state in (own, hvd.elastic.ObjectState(partial(hvd.broadcast_object, root_rank=0), hvd.rank, step=hvd.rank())):
         seen, joined = [], []
         assert hvd.elastic.run_fn(train, join_again)(state) == 3
         assert seen == [0, 1] and joined == [hvd.rank()], "rank 0's state, then the last commit"

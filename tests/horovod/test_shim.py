@@ -30,10 +30,14 @@ for name in ("horovod.tensorflow", "horovod.common.basics"):
         __import__(name + ".keras")
     except ImportError as error:
         assert str(error) == "busbw has no " + name + ": of Horovod it has the PyTorch module, horovod.torch"
+    else:
+        raise AssertionError(name)
 try:
     horovod.run(print, np=2)
 except NotImplementedError as error:
     assert str(error) == "horovod.run is not supported: start a script that calls the function"
+else:
+    raise AssertionError("horovod.run")
 assert horovod.__version__ == "0.28.1"
 hvd.init(getattr(helper, "COMM", None))
 net = torch.nn.Linear(4, 2)

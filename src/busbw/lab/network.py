@@ -70,7 +70,7 @@ def _limit_rate(netlink: Any, index: int, shape: Shape, **below: str) -> None:
     if shape.rate is None:
         return
     burst = shape.burst or max(LEAST_BURST, round(shape.rate * BURST_S))
-    with _needs("sch_tbf", "limits of a rate", "leave out --rate"):
+    with _needs("sch_tbf", "rate limits", "leave out --rate"):
         netlink.tc("add", "tbf", index, handle="10:0", rate=int(shape.rate), burst=burst, latency=QUEUE, **below)
 
 

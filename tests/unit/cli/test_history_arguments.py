@@ -261,6 +261,7 @@ def test_a_history_in_a_directory_that_cannot_be_written_is_read(busbw: Busbw, k
         ("benchmarks/link_2cpu_202611/four_hosts.json", "link test"),
         ("benchmarks/capture_2xh100_202611/gpt2.jsonl", "pattern"),
         ("tests/hosts/no-nic.jsonl", "snapshot"),
+        ("benchmarks/tune_2xh100_202611/table", "tuner table"),
     ],
 )
 def test_a_file_that_is_no_sweep_is_called_what_it_is(file: str, title: str, busbw: Busbw, capsys: pytest.CaptureFixture[str]) -> None:

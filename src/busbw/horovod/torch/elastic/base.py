@@ -16,7 +16,7 @@ class State:
     """The state of a training. Subclasses define `save`, `restore` and `sync`, and may define `reset`."""
 
     def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int]) -> None:
-        """`bcast_object`: hvd.broadcast_object. `get_rank`: hvd.rank."""
+        """`bcast_object`: hvd.broadcast_object, or a function that broadcasts an object from rank 0. `get_rank`: hvd.rank."""
         self._bcast_object, self._rank = bcast_object, get_rank
         self._callbacks: list[Callable[[], None]] = []
 

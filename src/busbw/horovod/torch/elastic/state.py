@@ -86,7 +86,9 @@ class ObjectState(State):
         commits = allgather_object(self._commits)
         root = commits.index(max(commits))
         own = self._rank() == root
-        found = self._bcast_object((self._commits, self._now() if own else None), root)
+        sent = (self._commits, self._now() if own else None)
+        # Horovod passes the object alone, so a script's own function may not take a root.
+        found = self._bcast_object(sent, root) if root else self._bcast_object(sent)
         if not own:
             self._commits = found[0]
             self._load(found[1])
