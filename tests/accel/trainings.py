@@ -14,9 +14,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from busbw import accel
 
-STEPS = 100
+STEPS = 40
 FEW = 6
-BATCH = 16
+BATCH = 256
 
 
 def model(seed: int = 0) -> nn.Sequential:
@@ -53,7 +53,8 @@ def step_of(net: nn.Module, optimizer: torch.optim.Optimizer, number: int) -> fl
 def trained(steps: int = STEPS, *, plain: bool = False, first: int = 0, **words: Any) -> dict[str, Any]:
     net = wrapped(model())
     attached = None if plain else accel.attach(net, settings(**words))
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.0 if words.get("momentum") else 0.9)
+    lr, momentum = (0.2, 0.0) if words.get("momentum") else (0.1, 0.9)
+    optimizer = torch.optim.SGD(net.parameters(), lr=lr, momentum=momentum)
     losses = [step_of(net, optimizer, number) for number in range(first, first + steps)]
     kept = list(attached.worker.memory.lists()) if attached else []
     return {
@@ -222,7 +223,7 @@ def sparse_gradients() -> dict[str, Any]:
     for number in range(FEW):
         made = torch.Generator().manual_seed(100 * number + dist.get_rank())
         optimizer.zero_grad()
-        net(torch.randint(50, (BATCH, 4), generator=made)).sum().backward()
+        net(torch.randint(50, (16, 4), generator=made)).sum().backward()  # a part of the rows
         optimizer.step()
     return {"digest": parameters(net), "steps": attached.steps, "comm_worker": attached.worker.step}
 
