@@ -40,7 +40,8 @@ def test_methods_are_compared_in_turn(run, tmp_path):
 
 
 def test_a_language_model_under_an_outer_mpirun():
-    words = ["-m", "busbw", "train", "gpt-small", "--sequence", "8", "--precision", "fp16", *SMALL, "--accel", "topk", "--format", "json"]
+    words = ["-m", "busbw", "train", "gpt-small", "--sequence", "8", "--precision", "fp16", "--accel", "topk", "--format", "json"]
+    words += ["--batch-size", "1", "--warmup", "1", "--iters", "1", "--batches", "1"]
     line = mpirun.command(mpirun.find(), [sys.executable, *words], 2)
     environment = {**os.environ, "PYTHONPATH": SOURCE}
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=100, check=False)

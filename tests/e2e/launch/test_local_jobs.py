@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from busbw.core.errors import NoMeasurement
-from busbw.launch import job, mpirun, torchrun
+from busbw.launch import job, mpirun
 
 ROOT = Path(__file__).parents[3]
 RANK = str(ROOT / "tests/netlab/rank.py")
@@ -38,14 +38,6 @@ def test_three_local_ranks_meet(open_mpi):
     status, (facts,), _ = run(mpirun.command(open_mpi, [sys.executable, RANK, "meet", "3"], 3))
     assert status == 0
     assert (facts["size"], facts["total"], facts["parts"]) == (3, [6.0, 3.0], [0, 2])
-
-
-@pytest.mark.torch
-def test_torchruns_ranks_meet_over_gloo():
-    pytest.importorskip("torch", reason="PyTorch is not installed")
-    status, (facts,), talk = run(torchrun.command([sys.executable, RANK, "meet", "2"], 2))
-    assert status == 0, talk
-    assert (facts["size"], facts["total"], facts["parts"], facts["name"]) == (2, [3.0, 2.0], [0], "from 0")
 
 
 def test_abort_ends_the_job_with_its_code(open_mpi):

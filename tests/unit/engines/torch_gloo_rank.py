@@ -1,6 +1,6 @@
 """One rank of test_torch_gloo.py: verifies every combination that PyTorch's Gloo supports, and records what it refuses and why.
 
-Started under mpirun or torchrun. Rank 0 prints one JSON object.
+Started under torchrun. Rank 0 prints one JSON object.
 """
 
 import json
@@ -77,7 +77,11 @@ def main() -> int:
     engine.allocate(ROOM_BYTES, ROOM_BYTES)
     matrix = Matrix(engine, control)
     matrix.run()
+    half = control.split(control.process)
     answer = {
+        "total": control.reduce_all([control.process + 1.0, 1.0], "sum"),
+        "parts": half.allgather(control.process),
+        "name": control.bcast(f"from {control.process}"),
         "ranks": engine.size,
         "backend": engine.library().versions["backend"],
         "verified": matrix.verified,
@@ -91,6 +95,7 @@ def main() -> int:
     if control.process == 0:
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
+    half.close()
     control.close()
     return 0
 
