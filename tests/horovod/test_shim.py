@@ -13,8 +13,8 @@ pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("horovod")]
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 SCRIPT = """
+import multiprocessing
 import sys
-import helper
 import horovod
 import horovod.torch as hvd
 import torch
@@ -25,61 +25,69 @@ from horovod.common.util import extension_available, gloo_built, mpi_built, nccl
 from horovod.torch.compression import Compression
 from horovod.torch.mpi_ops import allreduce
 
-for name in ("horovod.tensorflow", "horovod.common.basics"):
-    try:
-        __import__(name + ".keras")
-    except ImportError as error:
-        assert str(error) == "busbw has no " + name + ": of Horovod it has the PyTorch module, horovod.torch"
-    else:
-        raise AssertionError(name)
-try:
-    horovod.run(print, np=2)
-except NotImplementedError as error:
-    assert str(error) == "horovod.run is not supported: start a script that calls the function"
-else:
-    raise AssertionError("horovod.run")
-assert horovod.__version__ == "0.28.1"
-hvd.init(getattr(helper, "COMM", None))
-net = torch.nn.Linear(4, 2)
-hvd.broadcast_parameters(net.state_dict(), root_rank=0)
-optimizer = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.1), named_parameters=net.named_parameters())
-for step in range(3):
-    optimizer.zero_grad()
-    net(torch.full((1, 4), 1.0 + hvd.rank())).sum().backward()
-    optimizer.step()
-total = allreduce(torch.tensor([1.0]), op=hvd.Sum)
-assert extension_available("torch") and not extension_available("mxnet") and gloo_built(verbose=True) and not mpi_built()
-assert nccl_built() == hvd.nccl_built() and issubclass(hvd.elastic.TorchState, ObjectState) and issubclass(ObjectState, State)
-assert issubclass(HorovodInternalError, RuntimeError) and Compression.fp16 is hvd.Compression.fp16
-said = (hvd.rank(), hvd.size(), float(total), round(float(net.weight.sum()), 4), sys.argv[1:], helper.NAME, __name__)
-sys.stdout.write(" ".join(map(str, said)) + "\\n")  # at once: two ranks write into one pipe
-"""
-
-
-SPAWNS = """
-import multiprocessing
-import horovod
-
 def version(_):
     return horovod.__version__
 
+def main():
+    import helper
+
+    for name in ("horovod.tensorflow", "horovod.common.basics"):
+        try:
+            __import__(name + ".keras")
+        except ImportError as error:
+            assert str(error) == "busbw has no " + name + ": of Horovod it has the PyTorch module, horovod.torch"
+        else:
+            raise AssertionError(name)
+    try:
+        horovod.run(print, np=2)
+    except NotImplementedError as error:
+        assert str(error) == "horovod.run is not supported: start a script that calls the function"
+    else:
+        raise AssertionError("horovod.run")
+    hvd.init(helper.COMM)
+    net = torch.nn.Linear(4, 2)
+    hvd.broadcast_parameters(net.state_dict(), root_rank=0)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.1), named_parameters=net.named_parameters())
+    for step in range(3):
+        optimizer.zero_grad()
+        net(torch.full((1, 4), 1.0 + hvd.rank())).sum().backward()
+        optimizer.step()
+    total = allreduce(torch.tensor([1.0]), op=hvd.Sum)
+    assert extension_available("torch") and not extension_available("mxnet") and gloo_built(verbose=True) and not mpi_built()
+    assert nccl_built() == hvd.nccl_built() and issubclass(hvd.elastic.TorchState, ObjectState) and issubclass(ObjectState, State)
+    assert issubclass(HorovodInternalError, RuntimeError) and Compression.fp16 is hvd.Compression.fp16
+    if hvd.rank() == 0:  # as a data loader does
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            assert pool.map(version, [0]) == ["0.28.1"]
+    said = (hvd.rank(), hvd.size(), float(total), round(float(net.weight.sum()), 4), sys.argv[1:], helper.NAME, __name__)
+    sys.stdout.write(" ".join(map(str, said)) + "\\n")  # at once: two ranks write into one pipe
+
 if __name__ == "__main__":
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        print(pool.map(version, [0]))
+    main()
 """
+SUM = """
+import sys
+import helper
+import horovod.torch as hvd
+import torch
+hvd.init()
+total = hvd.allreduce(torch.tensor([1.0]), op=hvd.Sum)
+sys.stdout.write(f"{hvd.rank()} {hvd.size()} {float(total)} {sys.argv[1:]} {helper.NAME} {__name__}\\n")
+hvd.shutdown()
+"""
+ENVIRONMENT = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
 
 
-def run(folder, *words, ranks=1):
-    launcher = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", str(ranks), "-m"]
-    line = [*(launcher if ranks > 1 else [sys.executable, "-m"]), "busbw.horovod", *words]
-    environment = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, timeout=100, check=False)
+def run(folder, *line):
+    return subprocess.run(line, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=100, check=False)
 
 
-def test_a_script_of_horovods_runs_unchanged(tmp_path):
+def test_a_script_of_horovods_runs_unchanged_on_every_rank(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
-    (tmp_path / "helper.py").write_text("NAME = 'beside the script'\n")
-    done = run(tmp_path, "train.py", "--epochs", "1", ranks=2)
+    (tmp_path / "helper.py").write_text("from mpi4py.MPI import COMM_WORLD as COMM\nNAME = 'beside the script'\n")
+    (tmp_path / "run.sh").write_text(f'exec {sys.executable} train.py "$@"\n')
+    words = ["horovodrun", "-np", "2", "--cycle-time-ms", "2", "sh", "run.sh", "--epochs", "1"]
+    done = run(tmp_path, sys.executable, "-m", "busbw", *words)
     assert done.returncode == 0, done.stderr
     said = sorted(done.stdout.splitlines())
     assert [line.split()[:3] for line in said] == [["0", "2", "2.0"], ["1", "2", "2.0"]]
@@ -87,29 +95,18 @@ def test_a_script_of_horovods_runs_unchanged(tmp_path):
     assert all(line.endswith("['--epochs', '1'] beside the script __main__") for line in said)
 
 
-def test_horovodrun_starts_it_on_every_rank(tmp_path):
-    (tmp_path / "train.py").write_text(SCRIPT)
-    (tmp_path / "helper.py").write_text("from mpi4py.MPI import COMM_WORLD as COMM\nNAME = 'beside the script'\n")
-    words = ["horovodrun", "-np", "2", "--cycle-time-ms", "2", sys.executable, "train.py", "--epochs", "1"]
-    environment = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
-    line = [sys.executable, "-m", "busbw", *words]
-    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100, check=False)
+def test_python_m_runs_a_script_under_torchrun(tmp_path):
+    (tmp_path / "sum.py").write_text(SUM)
+    (tmp_path / "helper.py").write_text("NAME = 'beside the script'\n")
+    launcher = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", "2"]
+    done = run(tmp_path, *launcher, "-m", "busbw.horovod", "sum.py", "--epochs", "1")
     assert done.returncode == 0, done.stderr
-    assert [line.split()[:3] for line in sorted(done.stdout.splitlines())] == [["0", "2", "2.0"], ["1", "2", "2.0"]]
-
-
-def test_processes_that_a_script_spawns_import_horovod_too(tmp_path):
-    (tmp_path / "train.py").write_text(SPAWNS)
-    (tmp_path / "run.sh").write_text(f"exec {sys.executable} train.py\n")
-    environment = {**os.environ, "PYTHONPATH": SOURCE}
-    line = [sys.executable, "-m", "busbw", "horovodrun", "-np", "1", "sh", "run.sh"]
-    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100, check=False)
-    assert (done.returncode, done.stdout) == (0, "['0.28.1']\n"), done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"{rank} 2 2.0 ['--epochs', '1'] beside the script __main__" for rank in range(2)]
 
 
 @pytest.mark.parametrize(("words", "said"), [((), "error: no script to run"), (("none.py",), "error: none.py: no such file")])
 def test_a_missing_script_is_a_usage_error(tmp_path, words, said):
-    done = run(tmp_path, *words)
+    done = run(tmp_path, sys.executable, "-m", "busbw.horovod", *words)
     assert (done.returncode, done.stderr.splitlines()[0]) == (2, said)
 
 
