@@ -26,13 +26,13 @@ pytestmark = pytest.mark.torch
 SHAPES = ((3,), (40, 70), (7,), (20, 3, 30), (130, 47), (3, 3), (33, 200), (11,))
 LARGE = ((3,), (140, 130), (7,), (90, 5, 33), (3, 3), (150, 100), (11,), (100, 3, 50), (2,))  # for factors of more columns
 RANKS = [1, 3, 4, 9, 16]
-SIZED = [(1, 3), (3, 2), (4, 3), (9, 2), (16, 3), (16, 2)]  # and over so many ranks: powers of two are multiplied, others divided by
+SIZED = [(1, 3), (3, 2), (4, 3), (9, 2), (16, 3)]  # and over so many ranks: powers of two are multiplied, others divided by
 CASES = [
     (rank, size, kind, feedback)
     for rank, size in SIZED
     for kind in (torch.float32, torch.bfloat16)
     for feedback in (True, False)
-    if rank <= tables.FEW or feedback == (kind == torch.bfloat16)  # the interpreter takes a second for each large one
+    if rank == 3 or feedback == (kind == torch.bfloat16)  # the interpreter takes up to a second for each
 ]
 
 
