@@ -39,7 +39,7 @@ def test_brief_is_one_line_with_the_largest_busbw(capsys):
 
 
 def test_two_sets_of_options_are_compared_in_turn(capfd):
-    sweep = ["all_reduce", "--engine", "sim", "-n", "4", "-b", "16M", "-e", "16M"]
+    sweep = ["all_reduce", "--engine", "sim", "-n", "4", "-b", "1M", "-e", "1M"]
     runs = ["--run", "--sim gbps=300,noise=0.001", "--run", "--sim gbps=150,noise=0.001"]
     assert guarded(["compare", *runs, "--", *sweep]) == 1
     printed = capfd.readouterr()
