@@ -31,6 +31,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     # PyTorch's store asks DNS for the name of each client, and serves nobody meanwhile. A server that does not answer costs 5 s each time.
     os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
+    # Tests run side by side. Threads of PyTorch and numpy that wait for each other would take the processors of other tests.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     _remove_of_dead(MPI_FOLDER)  # of runs that were killed
     daemons = set(Path(tempfile.gettempdir()).glob(f"{DAEMON_FOLDER}*"))
     folder = tempfile.mkdtemp(prefix=f"{MPI_FOLDER}{os.getpid()}-")

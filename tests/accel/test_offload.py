@@ -17,7 +17,7 @@ from busbw.accel.offloading import optimizer as optimizers  # noqa: E402
 from busbw.accel.offloading import schedule, units  # noqa: E402
 from busbw.core.errors import UsageError  # noqa: E402
 
-pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+pytestmark = pytest.mark.torch
 
 
 @pytest.fixture(params=[units.PIECE, 1000], ids=["whole", "pieces"])

@@ -15,7 +15,7 @@ from busbw.accel import offload  # noqa: E402
 from busbw.accel.offloading import host_memory, lanes, schedule, worker  # noqa: E402
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError  # noqa: E402
 
-pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
+pytestmark = pytest.mark.torch
 
 
 def test_a_step_that_began_early_and_is_not_finite_is_undone(monkeypatch):
