@@ -87,8 +87,9 @@ def test_many_snapshots_give_the_findings_of_each(tmp_path):
 
 
 def test_the_snapshot_that_cannot_be_read_is_named(tmp_path):
+    text = snapshot(healthy().source())
     for number in range(3 * cluster.FILES_EACH):
-        (tmp_path / f"{number:02}.jsonl").write_text(snapshot(healthy().source()) if number != 7 else "garbage\n")
+        (tmp_path / f"{number:02}.jsonl").write_text(text if number != 7 else "garbage\n")
     with pytest.raises(UsageError) as error:
         cluster.recorded_nodes(sorted(map(str, tmp_path.iterdir())), CHECKS)
     assert "07.jsonl: line 1 is 'garbage'" in error.value.message and "busbw snapshot" in error.value.hint
