@@ -135,8 +135,8 @@ def test_split_groups_print_once_with_the_groups_size(run):
     "words",
     [
         "-z 1 -m 3 -C 1 -a 3 -N 2 -c 3 -u 1 -S 1 -w 0 -M 1 -p 1",
-        "-z 2 -I 1 -K 2 -n 1",
-        "-z 3",
+        "-z 2 -I 1 -K 2",
+        "-z 3 -n 1",
     ],
 )
 def test_every_option_runs(run, words):
