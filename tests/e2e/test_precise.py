@@ -76,7 +76,7 @@ def test_two_cpu_ranks_are_measured_precisely_by_default(tmp_path: Path) -> None
 
 def test_a_rank_that_begins_late_is_named(tmp_path: Path) -> None:
     # 150 ms, so that a machine busy with other tests does not drown it.
-    words = ("-n", "3", "-b", "1M", "-e", "1M", "--iters", "8", "--inject", "late:rank=1,us=150000")
+    words = ("-n", "3", "-b", "1M", "-e", "1M", "--iters", "5", "--inject", "late:rank=1,us=150000")
     result = run(*words, folder=tmp_path)
     late = [finding for finding in result["findings"] if finding["id"] == "late_rank"]  # type: ignore[attr-defined]
     assert len(late) == 1, result["stdout"]

@@ -59,8 +59,8 @@ def test_json_keeps_an_existing_file_unless_forced(run, tmp_path):
 
 
 def test_a_step_in_bytes_needs_no_factor(run):
-    done = run("busbw", "run", "all_reduce", "--engine", "sim", "-b", "1M", "-e", "4M", "-i", "1M", "--json", "-")
-    assert [row["size_bytes"] >> 20 for row in json.loads(done.out)["rows"]] == [1, 2, 3, 4]
+    done = run("busbw", "run", "all_reduce", "--engine", "sim", "-b", "1K", "-e", "4K", "-i", "1K", "--json", "-")
+    assert [row["size_bytes"] >> 10 for row in json.loads(done.out)["rows"]] == [1, 2, 3, 4]
 
 
 def test_options_that_an_engine_ignores_are_refused(run):
@@ -173,13 +173,6 @@ def test_the_chosen_network_reaches_every_rank(run):
     done = run("busbw", "run", "all_reduce", "--engine", "nccl", "--hosts", "h1:1,h2:1", "--net", "socket", "--dry-run")
     assert done.code == 0, done.err
     assert '"net":"socket"' in done.out
-
-
-def test_net_is_refused_if_the_ranks_have_no_nccl(run):
-    pytest.importorskip("torch")
-    done = run("busbw", "run", "all_reduce", "--engine", "torch", "-n", "1", "-e", "64", "--net", "socket", CUDA_VISIBLE_DEVICES="")
-    assert (done.code, done.out) == (2, "")
-    assert "--net socket: PyTorch found no GPU" in done.err
 
 
 def test_inside_mpirun_each_process_is_a_rank(run):

@@ -37,7 +37,7 @@ def survives(data: bytes, **options: object) -> None:
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_cut_is_survived(name):
     data = SAMPLES[name]
-    for at in range(0, len(data), max(1, len(data) // 60)):
+    for at in range(0, len(data), max(1, len(data) // 30)):
         survives(data[:at])
 
 
