@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from busbw.cli.main import guarded
 from busbw.launch import mpirun
 
 pytestmark = pytest.mark.torch
@@ -59,9 +60,8 @@ def test_a_language_model_under_an_outer_mpirun():
         (("mlp", "--accel", "topk", "--compare", "none"), "error: --accel and --compare both name methods to run"),
     ],
 )
-def test_invalid_arguments_are_refused_before_the_start(run, words, said):
-    done = run("busbw", "train", *words)
-    assert (done.code, done.err.splitlines()[0]) == (2, said)
+def test_invalid_arguments_are_refused_before_the_start(words, said, capsys):
+    assert (guarded(["train", *words]), capsys.readouterr().err.splitlines()[0]) == (2, said)
 
 
 def test_a_killed_rank_is_named_and_finished_methods_are_kept(tmp_path):
