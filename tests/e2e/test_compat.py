@@ -1,7 +1,10 @@
 """The nccl-tests frontend: called by a name of nccl-tests, busbw behaves like it, down to its exit codes."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -68,6 +71,20 @@ def test_minimum_bandwidth(run, least, code, word):
     done = run("all_reduce_perf", *ONE, NCCL_TESTS_MIN_BW=least, BUSBW_ENGINE="sim")
     assert done.code == code, done.err
     assert re.search(rf"# Avg bus bandwidth    : \S+ {word}$", done.out, re.MULTILINE)
+
+
+def test_wrong_data_ends_with_7(tmp_path):
+    program = tmp_path / "all_reduce_perf"
+    program.write_text(
+        "from busbw.cli.main import entry\n"
+        "from busbw.engines.sim_parameters import PARAMETERS\n"
+        "PARAMETERS['corrupt_rank'] = PARAMETERS['corrupt_rank']._replace(default=1.0)\n"
+        "entry()\n"
+    )
+    environment = {**os.environ, "BUSBW_ENGINE": "sim"}
+    done = subprocess.run([sys.executable, program, *ONE], env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 7, done.stderr
+    assert re.search(r"# Out of bounds values : [1-9]\d* FAILED$", done.stdout, re.MULTILINE)
 
 
 def test_device_api_is_refused_with_the_reason(run):
