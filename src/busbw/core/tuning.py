@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from busbw.core.finding import Finding
 from busbw.core.pattern import ALGORITHMS, PROTOCOLS
 
 TUNED = ("broadcast", "reduce", "all_gather", "reduce_scatter", "all_reduce")  # in NCCL's numbers; it asks tuners for no others
@@ -115,13 +116,14 @@ class TunedSystem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tuning(msgspec.Struct, tag=SCHEMA, tag_field="schema", kw_only=True):
-    """The outcome. `dropped` are the candidates that failed, with the reason."""
+    """The outcome. `dropped` are the candidates that failed, with the reason; `findings` are about the machines during the check."""
 
     collective: str
     system: TunedSystem
     sizes: list[Tuned] = []
     variables: dict[str, str] = {}
     dropped: dict[str, str] = {}
+    findings: list[Finding] = []
     file: str = ""
 
     def kept(self) -> list[Tuned]:

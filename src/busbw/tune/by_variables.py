@@ -89,7 +89,10 @@ class VariablesTuner:
             own_s = gain.default_s if gain else cell.time_s if cell else 0.0
             sizes.append(Tuned(size_bytes=row.size_bytes, own=None, own_s=own_s, candidates=0, gain=gain, check=gain))
         collective = self.jobs.job.sweep.collective
-        return Tuning(collective=collective, system=self.jobs.system, sizes=sizes, variables=variables, dropped=self._failed)
+        findings = list(self.jobs.findings.values())
+        return Tuning(
+            collective=collective, system=self.jobs.system, sizes=sizes, variables=variables, dropped=self._failed, findings=findings
+        )
 
 
 def candidates(collective: str, nccl: int) -> Iterator[dict[str, str]]:

@@ -9,6 +9,7 @@ import msgspec
 
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.exits import Exit
+from busbw.core.finding import Finding
 from busbw.core.reports import Working
 from busbw.core.result import AnyResult, Result
 from busbw.core.sizes import short_size
@@ -74,6 +75,7 @@ class Jobs:
     system: TunedSystem | None = None
     environment: dict[str, str] = field(default_factory=dict)
     dropped: dict[Choice, str] = field(default_factory=dict)
+    findings: dict[str, Finding] = field(default_factory=dict)  # of the check with new ranks, by id
 
     def search(self, variables: Mapping[str, str], tried: Callable[[Trial], None]) -> None:
         """Search at all sizes. A candidate during which the job fails is dropped, and the search goes on with new ranks.

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from busbw.core.comparison import ComparedCell, Comparison
+from busbw.core.finding import Verdict
 from busbw.core.result import Result
 from busbw.core.tuning import Gain
 from busbw.stats.compare import compare
@@ -12,6 +13,7 @@ from busbw.stats.tuning import slower_than_allowed, together
 from busbw.tune.jobs import Jobs
 
 OWN, TUNED = "NCCL's choice", "tuned"
+CONDITIONS = ("tcp_congestion", "machine_xid", "machine_fault", "machine", "crowded")  # findings that make a tuning worth little
 Side = Callable[[], Result]
 
 
@@ -36,12 +38,14 @@ class Check:
 
 
 def in_turn(jobs: Jobs, tuned: Side, rounds: int) -> Check:
-    """NCCL's choice and `tuned`, each `rounds` times, in the order A B B A A B."""
+    """NCCL's choice and `tuned`, each `rounds` times, in the order A B B A A B. `jobs.findings` gets what is unusual about the machines."""
     results: dict[str, list[tuple[str, Result]]] = {OWN: [], TUNED: []}
     for number in range(rounds):
         for name, side in ((OWN, jobs.own), (TUNED, tuned))[:: 1 if number % 2 == 0 else -1]:
             results[name].append((name, side()))
     wrong = frozenset(size for _, result in results[TUNED] for size in _wrong(result))
+    found = (one for side in results.values() for _, result in side for one in result.findings)
+    jobs.findings.update({one.id: one for one in found if one.id in CONDITIONS and one.verdict in (Verdict.WARN, Verdict.FAIL)})
     return Check(compare(results[OWN], results[TUNED], Limits(tolerance=RELEVANT)), wrong)
 
 

@@ -142,7 +142,7 @@ class TableTuner:
         dropped = {str(choice): reason for choice, reason in self.jobs.dropped.items()} | self._failed
         return Tuning(
             collective=self.jobs.job.sweep.collective, system=self._system, sizes=sizes, variables=variables, dropped=dropped,
-            file=str(self.file),
+            findings=list(self.jobs.findings.values()), file=str(self.file),
         )  # fmt: skip
 
     def _made(self, sizes: list[Tuned], variables: Mapping[str, str], *, checked: bool) -> Table:

@@ -10,7 +10,7 @@ from busbw.core.tuner_table import Table
 from busbw.core.tuning import Gain, Tuned, TunedSystem, Tuning, text_of
 from busbw.stats.judging import RELEVANT
 from busbw.views.columns import Column, aligned, wrapped
-from busbw.views.formats import nccl_version_text, time_text
+from busbw.views.formats import finding_text, nccl_version_text, time_text
 
 
 def less(gain: Gain | None) -> str:
@@ -90,6 +90,7 @@ def text(tuning: Tuning, exports: Mapping[str, str], width: int | None = None) -
         aligned(columns(tuning), tuning.sizes, width, DROP_ORDER),
         "\n",
         wrapped("\n".join(below) + "\n", width),
+        wrapped("".join(map(finding_text, tuning.findings)), width),
     ]
     if exports:
         where = (

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from busbw.core.errors import NoMeasurement
+from busbw.core.finding import Finding, Verdict
 from busbw.core.result import Result
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.core.tuner_table import Table
@@ -23,6 +24,7 @@ from busbw.tune import settings, table_file
 from busbw.tune.by_variables import VariablesTuner
 from busbw.tune.jobs import Jobs, Listener
 from busbw.tune.tuning import TableTuner
+from busbw.views.tuning import text
 
 SMALL, LARGE = 1024, 4096
 OWN, FOUND = Choice("Ring", "LL"), Choice("Tree", "LL", 2)
@@ -58,6 +60,7 @@ class Prepared(Jobs):
     varied: str = ""
     fails: bool = False
     check_fails: bool = False
+    findings_of_sweeps: tuple[Finding, ...] = ()
     searched: list[dict[str, str]] = field(default_factory=list)
 
     def search(self, variables: Mapping[str, str], tried: Callable[[Trial], None]) -> None:
@@ -72,7 +75,10 @@ class Prepared(Jobs):
         assert not table or "about state all_reduce found, not yet checked" in table
         if self.check_fails and variables:
             raise NoMeasurement("rank 1 ended")
-        return run(self.job.sweep, engine="sim", ranks=4, simulation=self.varied if variables else self.tuned if table else self.untuned)
+        simulation = self.varied if variables else self.tuned if table else self.untuned
+        result = run(self.job.sweep, engine="sim", ranks=4, simulation=simulation)
+        result.findings += self.findings_of_sweeps
+        return result
 
 
 @pytest.fixture
@@ -98,7 +104,10 @@ def rules(tuning: Tuning) -> list[str]:
 
 
 def test_a_size_that_is_slower_with_new_ranks_is_dropped(tune: Callable[..., tuple[Tuning, Prepared, list[str]]]) -> None:
-    tuning, _, _ = tune(tuned=f"alpha_us=7,dip_bytes={LARGE}")
+    bbr = Finding("tcp_congestion", Verdict.WARN, "TCP's congestion control is BBR on h1")
+    tuning, _, _ = tune(tuned=f"alpha_us=7,dip_bytes={LARGE}", findings_of_sweeps=(bbr, Finding("bandwidth", Verdict.FAIL, "slow")))
+    assert tuning.findings == [bbr], "of the machines, not of NCCL's choice"
+    assert "\nWARN    TCP's congestion control is BBR on h1  [tcp_congestion]\n" in text(tuning, {})
     assert [size.reason for size in tuning.sizes] == ["", "slower with new ranks"]
     assert rules(tuning) == ["4 1 all_reduce 1024 2048 Tree LL 2"], "for the one host that NCCL counts, not for two names"
 
