@@ -104,17 +104,17 @@ def test_only_mps_that_was_started_here_is_stopped(control: Path, monkeypatch: p
 
 def test_mps_that_does_not_start_is_said(control: Path, monkeypatch: pytest.MonkeyPatch):
     control.write_text("#!/bin/sh\necho no permission; exit 1\n")
-    assert gpus.start_mps("/a") == f"{gpus.CONTROL}: no permission"
+    assert gpus.start_mps("/not-started") == f"{gpus.CONTROL}: no permission"
     control.write_text("#!/bin/sh\necho An instance of this daemon is already running; exit 1\n")
-    assert gpus.start_mps("/a") == ""
+    assert gpus.start_mps("/not-started") == ""
     control.write_text("#!/bin/sh\nexec sleep 600\n")
     monkeypatch.setattr(gpus, "LIMIT_S", 0.2)
-    assert gpus.start_mps("/a") == f"{gpus.CONTROL}: it is not done within 0.2 s"
+    assert gpus.start_mps("/not-started") == f"{gpus.CONTROL}: it is not done within 0.2 s"
 
 
 def test_a_missing_mps_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert gpus.start_mps("/a").startswith(f"no {gpus.CONTROL} here: ")
+    assert gpus.start_mps("/not-started").startswith(f"no {gpus.CONTROL} here: ")
 
 
 def test_hosts_that_share_a_gpu_find_mps_where_it_was_started():
