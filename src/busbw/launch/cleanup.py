@@ -9,6 +9,7 @@ from pathlib import Path
 
 MARKER = "BUSBW_JOB"  # in the environment of every process of a job, because mpirun's local ranks leave its process group
 KILL_LIMIT_S = 5.0
+EXEC_READS, EXEC_S = 50, 0.001  # of an environment that is empty while its process executes a new program
 SHARED = Path("/dev/shm")
 # Open MPI 5, Open MPI 4, NCCL. Other segments may belong to other jobs, such as those of CUDA MPS.
 _SEGMENTS = tuple(f"{SHARED}/{name}" for name in ("sm_segment.", "vader_segment.", "nccl-"))
@@ -46,11 +47,29 @@ class Cleanup:
         found = []
         for entry in Path("/proc").glob("[0-9]*/environ"):
             try:
-                if wanted in entry.read_bytes().split(b"\0"):
+                if wanted in _environment(entry.parent).split(b"\0"):
                     found.append(int(entry.parent.name))
             except OSError:  # exited meanwhile, or another user's
                 continue
         return found
+
+
+def _environment(process: Path) -> bytes:
+    """The environment of a process, given as /proc/PID. OSError if it has exited, or is another user's."""
+    for _ in range(EXEC_READS):
+        found = (process / "environ").read_bytes()
+        if found or not _has_program(process):
+            break
+        time.sleep(EXEC_S)
+    return found
+
+
+def _has_program(process: Path) -> bool:
+    """Whether it is neither a kernel thread nor a zombie."""
+    try:
+        return bool((process / "exe").readlink().name)
+    except OSError:
+        return False
 
 
 def _segments(pid: int) -> Iterator[str]:
