@@ -1,9 +1,13 @@
 """One rank of torch.distributed: its device and its process group. The engine measures on it, and trainings run on it."""
 
+import gc
 import os
 import platform
+import sys
+import time
 from collections.abc import Sequence
 from datetime import timedelta
+from types import CellType
 from typing import Any
 
 import torch
@@ -15,6 +19,8 @@ from busbw.host.addresses import address
 from busbw.launch.control import Control
 
 SETUP_LIMIT = timedelta(seconds=120)
+CALLBACKS_S = 5.0
+CALLERS = 3  # references to an object in a caller's variable, in a parameter and in that of getrefcount
 
 
 class TorchRank:
@@ -54,7 +60,22 @@ class TorchRank:
     def close(self, *, abort: bool = False) -> None:
         """Leave the process group; with `abort` without waiting for the other ranks."""
         if not abort and dist.is_initialized():  # the first of several engines ends all groups
+            group, self.process_group = self.process_group, None
             dist.destroy_process_group()
+            wait_for_callbacks(group)
+
+
+def wait_for_callbacks(group: Any) -> None:
+    """Wait until no callback in a thread of Gloo holds a destroyed group, which the caller holds in one variable.
+
+    PowerSGD of torch leaves such callbacks. If one frees the last reference, the group ends in its own thread, which joins itself and
+    aborts the process.
+    """
+    end_s = time.monotonic() + CALLBACKS_S
+    while sys.getrefcount(group) > CALLERS and time.monotonic() < end_s:
+        if not any(isinstance(holder, CellType) for holder in gc.get_referrers(group)):
+            return
+        time.sleep(0.001)
 
 
 def _pick_gpu(local: int) -> int:
