@@ -4,6 +4,8 @@ import json
 
 from tree import Tree
 
+from busbw.host.limited import GIVEN_UP
+
 CPUS = 192
 LIMITS = """Limit                     Soft Limit           Hard Limit           Units
 Max stack size            8388608              unlimited            bytes
@@ -47,6 +49,7 @@ def _settings(tree: Tree) -> None:
     tree.call("nft ruleset", json.dumps({"nftables": []}))
     tree.call("clock", json.dumps({"synchronized": True, "error_us": 120}))
     tree.call("stuck processes", "[]")
+    tree.call(GIVEN_UP, "{}")
     tree.call("space /dev/shm", json.dumps({"total": 1056695070720, "free": 1056695070720}))
 
 

@@ -21,6 +21,7 @@ from busbw.host.recording import recorded
 from busbw.host.source import Source
 from busbw.launch import remote
 
+ANSWER_S = 10.0  # of a host's time, to connect, and to judge what it read
 FILES_EACH = 8  # snapshots per process; starting a process takes as long as a few of them
 
 
@@ -51,7 +52,7 @@ def _leave_interrupts_to_the_parent() -> None:
 
 def ask(hosts: Sequence[str], options: Sequence[str], limit_s: float) -> ClusterReport:
     """All hosts at once, each with these options of `busbw check`; NoMeasurement if none answers."""
-    words = ["check", "--node", *options]
+    words = ["check", "--node", "--limit", f"{max(limit_s - ANSWER_S, limit_s / 2):g}", *options]
     nodes, silent = {}, {}
     for done in remote.run(hosts, remote.busbw(*words), limit_s):
         try:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from busbw.check.base import Check, CheckOf, Seen
+from busbw.check.kernel import reads_answer
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS
 from busbw.core.checking import Checked, CheckReport
@@ -21,8 +22,17 @@ def examine(source: Source, checks: Iterable[Check] = CHECKS, name: str = "") ->
     machine = source if isinstance(source, Machine) else Machine(source)
     at = machine.call(TIME, lambda: datetime.now(UTC).isoformat(timespec="seconds")).text or ""
     findings = [found for check in checks for found in run(check, machine)]
+    findings += _unasked(findings, machine)
     host = machine.text(HOSTNAME) or name or platform.node()
     return CheckReport(host=host, source=name, at=at, busbw=__version__, findings=findings)
+
+
+def _unasked(findings: Iterable[Checked], machine: Machine) -> list[Checked]:
+    """Reads that did not answer, whichever checks were chosen: a directory that hangs looks empty to them."""
+    if any(one.id == reads_answer.ROW.id for one in findings):
+        return []
+    bad = (Verdict.FAIL, Verdict.UNKNOWN)
+    return [one for one in run(reads_answer.CHECK, machine) if one.verdict in bad]
 
 
 def run(check: CheckOf[Seen], seen: Seen) -> list[Checked]:

@@ -11,7 +11,7 @@ from busbw.check.machine import Machine
 from busbw.check.parts import WITH_CPU
 from busbw.core.checking import Found
 from busbw.host.gpu_samples import Sample
-from busbw.host.source import Live, Reading, Unavailable
+from busbw.host.source import Live, Reading, Source, Unavailable
 
 CALL = "gpu_load"
 COMMAND = "busbw check --load 10"
@@ -64,15 +64,27 @@ class Loaded(Live):
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
-        self._load = msgspec.json.encode(_run(seconds))
+        self._seconds = seconds
 
     def call(self, name: str, live: Callable[[], str]) -> Reading:
         """The result of the load or of any other call."""
-        return Reading(self._load) if name == CALL else super().call(name, live)
+        return Reading(msgspec.json.encode(_run(self._seconds))) if name == CALL else super().call(name, live)
+
+
+def first(source: Source) -> Machine:
+    """The machine after its load, which comes before all other reads."""
+    machine = Machine(source)
+    machine.call(CALL, _not_asked)
+    return machine
+
+
+def longest_s(seconds: float) -> float:
+    """The most that a load takes whose copies take `seconds` in each direction."""
+    return START_S + MOST_GPUS * 2 * seconds + START_S
 
 
 def _run(seconds: float) -> Load:
-    words, limit_s = (sys.executable, "-m", "busbw.check.load_run", str(seconds)), START_S + MOST_GPUS * 2 * seconds
+    words, limit_s = (sys.executable, "-m", "busbw.check.load_run", str(seconds)), longest_s(seconds) - START_S
     try:
         done = subprocess.run(words, capture_output=True, timeout=limit_s, check=False, stdin=subprocess.DEVNULL)
         return msgspec.json.decode(done.stdout, type=Load)

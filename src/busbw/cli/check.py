@@ -7,12 +7,11 @@ from pathlib import Path
 import click
 import msgspec
 
-from busbw.check import cluster
+from busbw.check import cluster, load
 from busbw.check.base import Check
 from busbw.check.doctor import examination
 from busbw.check.doctor.patient import Patient
 from busbw.check.examine import examine
-from busbw.check.load import Loaded
 from busbw.check.registry import CHECKS, ROWS, find, find_row
 from busbw.cli import check_command, check_job, check_trend
 from busbw.cli.parameters import Seconds, given, not_empty
@@ -22,6 +21,7 @@ from busbw.core.checking import CheckReport, CheckRow, ClusterReport, Layer
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
 from busbw.core.finding import Verdict
+from busbw.host.limited import CALL_S, within
 from busbw.host.recording import recorded
 from busbw.host.source import Live
 from busbw.launch.hosts import parse_hosts, read_hostfile
@@ -50,7 +50,7 @@ def _known(_context: click.Context, _parameter: click.Parameter, names: tuple[st
 )
 @click.option("--hosts", default="", callback=not_empty, help="check these hosts over ssh and compare them: h1,h2")
 @click.option("--hostfile", default="", callback=not_empty, help="file with one host per line")
-@click.option("--limit", "limit_s", type=Seconds(), default=60.0, show_default=True, help="seconds for each host")
+@click.option("--limit", "limit_s", type=Seconds(), default=60.0, show_default=True, help="seconds for this host, or for each of --hosts")
 @click.option(
     "--load", "load_s", type=Seconds(), help="first copy from and to each GPU for this many seconds, and judge its link and clocks"
 )
@@ -85,7 +85,8 @@ def command(
         return int(Exit.OK)
     chosen = () if differences else _chosen(only, layer)
     if node:
-        answer(msgspec.json.encode(cluster.here(Live(), chosen)).decode() + "\n")
+        found = within(lambda source: cluster.here(source, chosen), Live(), limit_s=limit_s)
+        answer(msgspec.json.encode(found).decode() + "\n")
         return int(Exit.OK)
     names = [host.name for host in (read_hostfile(hostfile) if hostfile else parse_hosts(hosts) if hosts else ())]
     files = _matching(files)
@@ -95,11 +96,23 @@ def command(
         raise UsageError("--differences compares several nodes", "give --hosts h1,h2 or --from '*.jsonl', without --brief")
     if names or len(files) > 1:
         options = _options(only, layer, differences=differences)
-        found = cluster.ask(names, options, limit_s) if names else cluster.recorded_nodes(files, chosen)
-        return _several(found, format_name, everything=everything, brief=brief)
-    source = recorded(Path(files[0])) if files else Loaded(load_s) if load_s else Live()
-    report = examine(source, chosen, files[0] if files else "")
+        several = cluster.ask(names, options, limit_s) if names else cluster.recorded_nodes(files, chosen)
+        return _several(several, format_name, everything=everything, brief=brief)
+    report = examine(recorded(Path(files[0])), chosen, files[0]) if files else _here(chosen, load_s, limit_s)
     return _one(report, format_name, everything=everything, brief=brief)
+
+
+def _here(chosen: Sequence[Check], load_s: float | None, limit_s: float) -> CheckReport:
+    """The findings on this machine, after a load of its GPUs if `load_s` is given."""
+    if not load_s:
+        return within(lambda source: examine(source, chosen), Live(), limit_s=limit_s)
+    longest_s = load.longest_s(load_s)
+    return within(
+        lambda source: examine(load.first(source), chosen),
+        load.Loaded(load_s),
+        limit_s=limit_s + longest_s,
+        call_s=max(CALL_S, longest_s),
+    )
 
 
 def _options(only: Sequence[str], layers: Sequence[str], *, differences: bool) -> list[str]:

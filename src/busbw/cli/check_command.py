@@ -13,8 +13,11 @@ from busbw.core.checking import CommandReport
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
 from busbw.core.finding import Verdict
+from busbw.host.limited import within
 from busbw.host.source import Live
 from busbw.views import command_lines
+
+LIMIT_S = 60.0  # for what is read of this machine
 
 
 @click.command("command", context_settings={"help_option_names": ["-h", "--help"], "allow_interspersed_args": False})
@@ -28,7 +31,11 @@ def command(words: tuple[str, ...], alone: bool, everything: bool, format_name: 
     LINE is the command as you would type it, after -- or in one pair of quotes; a script; or - for stdin. If the launcher is on this
     machine, busbw uses and prints its Open MPI version, interfaces, GPUs, ports and variables. Exit code 1 if a rule fails.
     """
-    found = report.report(words, _stdin() if words == (report.STDIN,) else "", None if alone else Machine(Live()))
+    script = _stdin() if words == (report.STDIN,) else ""
+    if alone:
+        found = report.report(words, script, None)
+    else:
+        found = within(lambda source: report.report(words, script, Machine(source)), Live(), limit_s=LIMIT_S)
     if format_name == "json":
         answer(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
     else:

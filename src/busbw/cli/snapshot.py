@@ -5,26 +5,37 @@ from pathlib import Path
 import click
 
 from busbw.check.snapshot import snapshot
+from busbw.cli.parameters import Seconds
 from busbw.cli.streams import answer, talk
 from busbw.core.exits import Exit
-from busbw.host.source import Live
+from busbw.host.limited import GivenUp, given_up, within
+from busbw.host.source import Live, Source
 from busbw.measure.record import check_writable, save
 
 
 @click.command("snapshot", context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("-o", "--output", default="-", show_default=True, help="file to write; - is stdout")
+@click.option("--limit", "limit_s", type=Seconds(), default=60.0, show_default=True, help="seconds for all readings together")
 @click.option("--force", is_flag=True, help="replace an existing file")
-def command(output: str, force: bool) -> int:
+def command(output: str, force: bool, limit_s: float) -> int:
     """Write what the checks read on this machine, for `busbw check --from FILE` elsewhere and for support.
 
     Values that look like secrets are masked. Run it as root if you can: some files are readable only by root.
     """
     if output != "-":
         check_writable(Path(output), overwrite=force, what=f"-o {output}")
-    text = snapshot(Live())
+    text, unread = within(_taken, Live(), limit_s=limit_s)
+    for reason in unread:
+        talk(f"note: {reason}")
     if output == "-":
         answer(text)
         return int(Exit.OK)
     save(text.encode(), Path(output), "make room, or name another file with -o")
     talk(f"{output}: {len(text.splitlines()) - 1} readings; busbw check --from {output} checks them")
     return int(Exit.OK)
+
+
+def _taken(source: Source) -> tuple[str, list[str]]:
+    """The snapshot, and why it lacks what it lacks."""
+    text, lost = snapshot(source), given_up(source) or GivenUp()
+    return text, [*lost.silent, *([lost.over] if lost.over else [])]

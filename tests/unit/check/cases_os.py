@@ -6,6 +6,8 @@ from healthy import healthy
 from healthy_os import GROUP, LIMITS, MEMORY, MODULES
 from healthy_pcie import DEVICES
 
+from busbw.host.limited import GIVEN_UP
+
 NODE, CPU = "/sys/devices/system/node", "/sys/devices/system/cpu"
 CLOSED = {"chain": {"family": "inet", "table": "filter", "name": "input", "hook": "input", "policy": "drop"}}
 
@@ -46,7 +48,10 @@ def no_rdma_devices(tree):
     tree.drop("/dev/infiniband")
 
 
+SILENT = '{"silent": ["/mnt/data: did not answer within 5 s"], "over": ""}'
+
 KERNEL = {
+    "reads-answer": lambda tree: tree.call(GIVEN_UP, SILENT),
     "gpudirect-path": proprietary,
     "gdrcopy": lambda tree: tree.listing("/dev", "infiniband"),
     "rdma-modules": no_rdma_devices,

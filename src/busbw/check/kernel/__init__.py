@@ -9,6 +9,7 @@ from busbw.check.kernel import (
     port_range,
     rdma_access,
     rdma_modules,
+    reads_answer,
     removeipc,
     stuck_processes,
     tcp_congestion,
@@ -35,4 +36,5 @@ CHECKS: tuple[Check, ...] = (
     firewall.CHECK,
     yama_ptrace.CHECK,
     stuck_processes.CHECK,
+    reads_answer.CHECK,
 )

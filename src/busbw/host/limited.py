@@ -1,0 +1,252 @@
+"""Reads of the live machine that may never return, done in a child process that can be given up.
+
+A driver that hangs, a dead NFS server or a stuck sysfs attribute blocks whoever reads it, often so that not even SIGKILL ends the
+process. `within` runs work on a machine in a child. A read that does not answer in time gets a reading that says so, and the work
+goes on without it: with the next child, which inherits every answer so far.
+
+report = within(lambda source: examine(source), Live(), limit_s=60.0)
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar
+
+import msgspec
+
+from busbw.core.errors import NoMeasurement
+from busbw.host.source import Reading, Source, Unavailable
+
+FILE_S = 5.0  # for a file, a directory or a link
+CALL_S = 30.0  # for a call: without persistence mode NVML takes 20 s to start on 8 GPUs
+GRACE_S = 10.0  # after the limit, to judge what was read; nothing is read any more
+GIVEN_UP = "reads without an answer"  # the call that lists them
+NVML = "nvml"  # calls of one library: if one hangs, the others would too
+
+Result = TypeVar("Result")
+Key = tuple[str, str]  # kind of read (read, names, link or call), and path or name
+
+
+@dataclass
+class _State:
+    """What is known so far. Each child inherits it."""
+
+    answers: dict[Key, Any] = field(default_factory=dict)
+    silent: dict[Key, str] = field(default_factory=dict)  # with the reason
+    last: str = ""  # what the last child was reading when it was given up
+    over: str = ""  # why nothing more is read
+
+
+@dataclass(frozen=True)
+class _Begun:
+    key: Key
+
+
+@dataclass(frozen=True)
+class _Answered:
+    key: Key
+    answer: Any
+
+
+@dataclass(frozen=True)
+class _Done:
+    result: Any
+
+
+@dataclass(frozen=True)
+class _Raised:
+    error: Exception
+
+
+def within(work: Callable[[Source], Result], source: Source, *, limit_s: float, file_s: float = FILE_S, call_s: float = CALL_S) -> Result:
+    """What `work` returns for the machine behind `source`; an exception of it is raised here.
+
+    All reads together have `limit_s` seconds. A file has `file_s` of them, a call has `call_s`, but at most half of the limit, so
+    that one read which hangs leaves time for the others. The result and the answers are pickled. NoMeasurement if the work itself
+    does not end after that.
+    """
+    file_s, call_s = min(file_s, limit_s / 2), min(call_s, limit_s / 2)
+    state, end = _State(), time.monotonic() + limit_s
+    while True:
+        child = _Child(work, source, state)
+        try:
+            last = child.follow(state, end, {"call": call_s}, file_s)
+        finally:
+            child.give_up()
+        if isinstance(last, _Done):
+            result: Result = last.result
+            return result
+        if isinstance(last, _Raised):
+            raise last.error
+        if state.over and time.monotonic() > end:
+            raise NoMeasurement(
+                f"the readings could not be judged within {GRACE_S:.0f} s after the limit of {limit_s:g} s",
+                "busbw check --layer kernel, to begin with a part",
+            )
+        if time.monotonic() >= end:
+            during = f" while {state.last} was read" if state.last else ""
+            state.over = f"not read: the limit of {limit_s:g} s was reached{during}"
+            end = time.monotonic() + GRACE_S
+
+
+class _Child:
+    """A forked process that does the work and reports each read before and after it."""
+
+    def __init__(self, work: Callable[[Source], Any], source: Source, state: _State) -> None:
+        self._connection, theirs = Pipe(duplex=False)
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._connection.close()
+            _run(work, source, state, theirs)
+        theirs.close()
+
+    def follow(self, state: _State, end: float, kinds_s: dict[str, float], file_s: float) -> _Done | _Raised | None:
+        """Take its reports until it ends; None if a read, which is noted in `state`, or the time was up."""
+        reading: Key | None = None
+        while True:
+            most_s = kinds_s.get(reading[0], file_s) if reading else end - time.monotonic()
+            wait_s = max(0.0, min(most_s, end - time.monotonic()))
+            try:
+                message = self._connection.recv() if self._connection.poll(wait_s) else None
+            except (EOFError, OSError):
+                self._died(state, reading)
+                return None
+            if message is None:
+                state.last = reading[1] if reading else ""
+                if reading and wait_s == most_s:
+                    state.silent[reading] = f"{reading[1]}: did not answer within {most_s:g} s"
+                return None
+            if isinstance(message, _Done | _Raised):
+                return message
+            if isinstance(message, _Answered):
+                state.answers[message.key] = message.answer
+            reading = message.key if isinstance(message, _Begun) else None
+
+    def _died(self, state: _State, reading: Key | None) -> None:
+        """Its end while it read something is that read's fault: a library may crash."""
+        _, status = os.waitpid(self.pid, 0)
+        code = os.waitstatus_to_exitcode(status)
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        self.pid = 0
+        if reading is None:
+            raise NoMeasurement(f"the process that read this machine ended with {how}", "dmesg | tail, to see who ended it")
+        state.silent[reading] = f"{reading[1]}: reading it ended the process with {how}"
+
+    def give_up(self) -> None:
+        """End it and what it started. One that hangs in the kernel stays until the kernel lets it go: nobody waits for that."""
+        self._connection.close()
+        if not self.pid:
+            return
+        for kill in (os.killpg, os.kill):  # it may not have its own group yet
+            try:
+                kill(self.pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                continue
+        for _ in range(20):
+            if os.waitpid(self.pid, os.WNOHANG)[0]:
+                return
+            time.sleep(0.01)
+
+
+def _run(work: Callable[[Source], Any], source: Source, state: _State, connection: Connection) -> None:
+    """The child's whole life."""
+    code = 1
+    try:
+        os.setsid()  # what it starts is ended with it
+        _leave_streams()
+        connection.send(_outcome(work, _Followed(source, state, connection)))
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _outcome(work: Callable[[Source], Any], source: Source) -> _Done | _Raised:
+    try:
+        return _Done(work(source))
+    except Exception as error:  # noqa: BLE001 - raised again in the parent
+        return _Raised(error)
+
+
+def _leave_streams() -> None:
+    """Standard streams are closed: whoever reads the parent's output to its end must not wait for a child that hangs."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(null, stream)
+    os.close(null)
+
+
+class _Followed:
+    """A Source that reports what it reads, answers from what is known, and refuses what did not answer."""
+
+    def __init__(self, source: Source, state: _State, connection: Connection) -> None:
+        self._source, self._state, self._connection = source, state, connection
+
+    def read(self, path: str) -> Reading:
+        """Contents of a file."""
+        refused = self._refused("read", path)
+        return Reading(None, refused) if refused else self._ask(("read", path), lambda: self._source.read(path))
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """Sorted names in a directory; empty for one that does not answer."""
+        return () if self._refused("names", path) else self._ask(("names", path), lambda: self._source.names(path))
+
+    def link(self, path: str) -> str | None:
+        """Target of a symbolic link; None for one that does not answer."""
+        return None if self._refused("link", path) else self._ask(("link", path), lambda: self._source.link(path))
+
+    def call(self, name: str, live: Callable[[], str]) -> Reading:
+        """Text of a library call."""
+        if name == GIVEN_UP:
+            return Reading(msgspec.json.encode(GivenUp(sorted(self._state.silent.values()), self._state.over)))
+        refused = self._refused("call", name)
+        return Reading(None, refused) if refused else self._ask(("call", name), lambda: self._source.call(name, live))
+
+    def _ask(self, key: Key, read: Callable[[], Any]) -> Any:
+        if key not in self._state.answers:
+            self._connection.send(_Begun(key))
+            self._state.answers[key] = read()
+            self._connection.send(_Answered(key, self._state.answers[key]))
+        return self._state.answers[key]
+
+    def _refused(self, kind: str, name: str) -> str:
+        """Why it is not read, or not read again; '' if it may be."""
+        if (kind, name) in self._state.answers:
+            return ""
+        own = self._state.silent.get((kind, name), "")
+        return own or self._state.over or self._by_relation(kind, name)
+
+    def _by_relation(self, kind: str, name: str) -> str:
+        """Why it is not read if another read of the same kernel object or library did not answer; else ''."""
+        for (other, silent), why in self._state.silent.items():
+            if _would_hang_too((kind, name), (other, silent)):
+                return f"{name}: not read, since {why}"
+        return ""
+
+
+def _would_hang_too(key: Key, silent: Key) -> bool:
+    """Calls of NVML hang together, and so do the attributes in one folder of sysfs."""
+    if "call" in (key[0], silent[0]):
+        return key[0] == silent[0] and key[1].startswith(NVML) and silent[1].startswith(NVML)
+    folder = silent[1].rpartition("/")[0]
+    return folder.startswith("/sys/") and key[1].rpartition("/")[0] == folder
+
+
+class GivenUp(msgspec.Struct, frozen=True):
+    """Reads that did not answer, each with its reason, and why nothing more was read ('' if all was)."""
+
+    silent: list[str] = []
+    over: str = ""
+
+
+def given_up(source: Source) -> GivenUp | None:
+    """What a limit left unread; None from a source that reads without a limit."""
+    reading = source.call(GIVEN_UP, _unlimited)
+    return None if reading.data is None else msgspec.json.decode(reading.data, type=GivenUp)
+
+
+def _unlimited() -> str:
+    raise Unavailable("the reads had no limit")

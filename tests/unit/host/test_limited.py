@@ -1,0 +1,109 @@
+"""Reads with a limit, on trees whose files never answer: opening a FIFO without a writer waits for ever, as a driver that hangs."""
+
+import faulthandler
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from busbw.core.errors import NoMeasurement, UsageError
+from busbw.host.limited import GivenUp, given_up, within
+from busbw.host.source import Live, Reading, Source, Unavailable
+
+PATIENT_S = 3.0  # for one read: a busy machine answers within this time
+PORT = "/sys/class/infiniband/mlx5_0/ports/1"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A machine whose port's state hangs; the rate, in the same folder, and the kernel's release can be read."""
+    port = tmp_path / PORT.lstrip("/")
+    port.mkdir(parents=True)
+    os.mkfifo(port / "state")
+    (port / "rate").write_text("400 Gb/sec\n")
+    (tmp_path / "osrelease").write_text("6.8.0\n")
+    return tmp_path
+
+
+def texts(source: Source) -> tuple[str | None, Reading, Reading, str | None, GivenUp | None]:
+    before = source.read("/osrelease").text
+    stuck, neighbour = source.read(f"{PORT}/state"), source.read(f"{PORT}/rate")
+    return before, stuck, neighbour, source.read("/osrelease").text, given_up(source)
+
+
+def test_a_file_that_hangs_is_given_up_and_the_rest_is_read(tree: Path) -> None:
+    before, stuck, neighbour, after, lost = within(texts, Live(tree), limit_s=60, file_s=PATIENT_S)
+    assert (before, after) == ("6.8.0", "6.8.0")
+    assert stuck == Reading(None, f"{PORT}/state: did not answer within 3 s")
+    assert neighbour == Reading(None, f"{PORT}/rate: not read, since {stuck.reason}")
+    assert lost == GivenUp([stuck.reason])
+
+
+def test_nothing_is_read_after_the_limit_of_all(tree: Path) -> None:
+    def work(source: Source) -> tuple[str | None, Reading, str, GivenUp | None]:
+        known = source.read("/osrelease").text
+        source.read(f"{PORT}/state")
+        source.read("/second")
+        return known, source.read("/other"), source.call("uname", os.uname().sysname.lower).reason, given_up(source)
+
+    os.mkfifo(tree / "second")
+    known, other, call, lost = within(work, Live(tree), limit_s=PATIENT_S)
+    over = "not read: the limit of 3 s was reached while /second was read"
+    first = f"{PORT}/state: did not answer within 1.5 s"
+    assert (known, other, call, lost) == ("6.8.0", Reading(None, over), over, GivenUp([first], over))
+
+
+def test_a_library_that_crashes_or_hangs_is_not_asked_again() -> None:
+    asked = []
+
+    def work(source: Source) -> list[str]:
+        asked.append("in the child alone")
+        crash = source.call("nvml", lambda: str((faulthandler.disable(), os.kill(os.getpid(), signal.SIGSEGV))))
+        same, other = source.call("nvml_health", lambda: "{}"), source.call("ethtool -i eth0", lambda: "mlx5_core")
+        return [crash.reason, same.reason, other.text or ""]
+
+    crash = "nvml: reading it ended the process with SIGSEGV"
+    assert within(work, Live(), limit_s=60) == [crash, f"nvml_health: not read, since {crash}", "mlx5_core"]
+    assert not asked
+
+
+def test_what_the_child_started_ends_with_it(tree: Path, tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+
+    def hang() -> str:
+        grandchild = os.fork()
+        if grandchild == 0:
+            signal.pause()
+        note.write_text(str(grandchild))
+        signal.pause()
+        return ""
+
+    assert "did not answer" in within(lambda source: source.call("hang", hang), Live(tree), limit_s=60, call_s=PATIENT_S).reason
+    stat = Path(f"/proc/{note.read_text()}/stat")
+    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] in "ZX"
+
+
+def test_errors_of_the_work_are_raised_with_their_hint() -> None:
+    def work(_source: Source) -> None:
+        raise UsageError("no such check", "busbw check --list")
+
+    with pytest.raises(UsageError, match="no such check") as raised:
+        within(work, Live(), limit_s=60)
+    assert raised.value.hint == "busbw check --list"
+
+
+def test_a_child_that_is_killed_between_reads_is_reported() -> None:
+    with pytest.raises(NoMeasurement, match="ended with SIGKILL"):
+        within(lambda _source: os.kill(os.getpid(), signal.SIGKILL), Live(), limit_s=60)
+
+
+def test_calls_answer_as_without_a_limit() -> None:
+    def refuse() -> str:
+        raise Unavailable("no such library")
+
+    found = within(lambda source: (source.names("/"), source.link("/proc/self/exe"), source.call("x", refuse)), Live(), limit_s=60)
+    assert "proc" in found[0]
+    assert found[1]
+    assert found[2] == Reading(None, "no such library")
+    assert given_up(Live()) is None
