@@ -18,12 +18,12 @@ from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
 from busbw.core.units import duration
 from busbw.core.watching import Watched
-from busbw.host.traffic import Traffic
 from busbw.views import prometheus, rdma_monitor
 from busbw.views import watch as view
 from busbw.watch.exporter import Exporter, address
 from busbw.watch.loop import ticks
 from busbw.watch.page import Page
+from busbw.watch.reader import Reader, Wanted
 from busbw.watch.watcher import Watcher
 
 SHORTEST_S, LONGEST_S = 0.1, 3600.0
@@ -67,10 +67,10 @@ def command(
     token = _token(token_file)
     where = address(listen, token) if listen else None
     with ExitStack() as undo:
-        traffic = Traffic(wanted=ports, gpus=not no_gpus, system=format_name != TABLE)
-        undo.callback(traffic.close)
+        reader = Reader(Wanted(ports, gpus=not no_gpus, system=format_name != TABLE))
+        undo.callback(reader.close)
         stop = _ended_by_signals(undo)
-        first = traffic.read()
+        first = reader.read()
         page = Page(first)
         if where:
             exporter = Exporter(*where, lambda: prometheus.render(page.shown), prometheus.CONTENT_TYPE, token)
@@ -79,7 +79,7 @@ def command(
         show = _output(format_name) if not listen or given("format_name") else None
         watcher = Watcher(platform.node(), first)
         for missed in ticks(interval_s, stop, count, last):
-            sample = traffic.read()
+            sample = reader.read()
             watched = watcher.take(sample, missed)
             if where:
                 page.take(sample, watched)

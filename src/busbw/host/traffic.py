@@ -9,7 +9,7 @@ import itertools
 import math
 import socket
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack, suppress
 
 from busbw.core.counters import Owner, at
@@ -30,6 +30,7 @@ from busbw.host.system import System
 
 QUEUE_PAIRS_EVERY_S = 1.0
 ERRORS_EVERY_S = 5.0  # error counters of GPUs: NVML takes milliseconds for them
+NVML, HOST_FILES = "NVML", "/proc and /sys"  # what is read besides links
 CARRIER = "carrier_down_count"
 OPERATIONAL = {b"up": 1, b"down": 0, b"lowerlayerdown": 0}  # others, such as `unknown` of a tunnel, say nothing
 SEGMENTS = frozenset({"OutSegs", *(row.name for row in at(Owner.TCP))})
@@ -37,7 +38,8 @@ SEGMENTS = frozenset({"OutSegs", *(row.name for row in at(Owner.TCP))})
 
 class Traffic:
     """Reads the links of a host that match `wanted`, all by default; with `gpus` those of GPUs too, with `system` also CPUs, memory
-    and queue pairs. Errors of GPUs are read anew after `errors_every_s`.
+    and queue pairs. Errors of GPUs are read anew after `errors_every_s`. `note` is called with the name of a link, or NVML, before it is
+    read, so that another process can see which of them hangs. Links named in `without` are left out.
 
     UsageError if none matches, NoMeasurement if the host has none.
     """
@@ -50,8 +52,11 @@ class Traffic:
         gpus: bool = True,
         system: bool = False,
         errors_every_s: float = ERRORS_EVERY_S,
+        without: Collection[str] = (),
+        note: Callable[[str], None] = lambda _name: None,
     ) -> None:
         self._source, self._wanted = source or Live(), tuple(wanted)
+        self._without, self._note = frozenset(without), note
         self._opened, self._always = ExitStack(), ExitStack()
         self._identities = itertools.count(1)
         self._names: object = None
@@ -59,6 +64,7 @@ class Traffic:
         self._interfaces: dict[str, _Interface] = {}
         self._dev = follow(self._source, "/proc/net/dev", self._always)
         self._tcp = [file for name in ("snmp", "netstat") if (file := follow(self._source, f"/proc/net/{name}", self._always))]
+        note(NVML)
         self._gpus = _Gpus(self._source, self._wanted, errors_every_s) if gpus else None
         self._system = System(self._source, self._always) if system else None
         self._queue_pairs = _QueuePairs()
@@ -66,25 +72,32 @@ class Traffic:
         self._unread: list[str] = []
         self._find(self._devices())
         if not self._links:
+            error = self._nothing()
             self.close()
-            raise self._nothing()
+            raise error
 
     def read(self) -> Sample:
         """All counters as they are now."""
         at_s, devices = time.monotonic(), self._devices()
         if self._named(devices) != self._names or any(files.lost for _, files in self._ports):
             self._find(devices)
-        groups = {(link.name, kind): group for link, files in self._ports for kind, group in files.read().items()}
+        groups: dict[tuple[str, str], Group] = {}
+        for link, files in self._ports:
+            self._note(link.name)
+            groups |= {(link.name, kind): group for kind, group in files.read().items()}
         index = _indices()
         for name, interface in self._interfaces.items():
             if name in devices:
+                self._note(name)
                 groups |= {(name, kind): group for kind, group in interface.read(devices[name], at_s, index.get(name, 0)).items()}
+        self._note(HOST_FILES)
         groups[TCP, "snmp"] = Group(time.monotonic(), 0, self._segments())
-        if self._gpus:
-            groups |= self._gpus.read()
         if self._system:
             groups[HOST, "system"] = self._system.read()
             groups |= self._queue_pairs.read(link for link, _ in self._ports)
+        if self._gpus:
+            self._note(NVML)
+            groups |= self._gpus.read()
         return Sample(at_s, self._links, groups, tuple(self._unread))
 
     def _devices(self) -> dict[str, dict[str, int]]:
@@ -102,13 +115,15 @@ class Traffic:
 
     def _find(self, devices: dict[str, dict[str, int]]) -> None:
         """Find the links and open what is new. A port that is still here keeps its identity: its counters go on."""
+        self._note(HOST_FILES)
         self._names = self._named(devices)
         before = {link.name: files for link, files in self._ports}
         kept = {name: files for name, files in before.items() if not files.lost}
-        links = [link for link in network_links(self._source, devices) if not self._wanted or matches(link, self._wanted)]
+        links = [link for link in network_links(self._source, devices) if self._follows(link)]
         self._ports = []
         for link in links:
             if link.device:
+                self._note(link.name)
                 files = kept.get(link.name) or PortFiles(self._source, f"{RDMA}/{link.device}/ports/{link.port}", next(self._identities))
                 self._ports.append((link, files))
         for files in set(before.values()) - {files for _, files in self._ports}:
@@ -123,7 +138,13 @@ class Traffic:
         self._interfaces = {}
         shown = same_namespace(self._source, devices)
         for name in names:
+            self._note(name)
             self._interfaces[name] = _Interface(self._source, name, self._opened, shown=shown)
+
+    def _follows(self, link: Link) -> bool:
+        """Whether it was asked for, and answers."""
+        hangs = not self._without.isdisjoint((link.name, *link.interfaces))
+        return not hangs and (not self._wanted or matches(link, self._wanted))
 
     def _nothing(self) -> UsageError | NoMeasurement:
         if self._wanted:

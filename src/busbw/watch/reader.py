@@ -1,0 +1,135 @@
+"""The counters of this host, read by a child process: a driver or NVML that hangs blocks the child alone.
+
+reader = Reader(Wanted(ports=("mlx5_0",)))    starts the child, which finds the links
+sample = reader.read()                        as often as wanted; names in `unread` what did not answer
+reader.close()
+"""
+
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from multiprocessing.connection import Connection
+
+import msgspec
+
+from busbw.core.errors import TimedOut
+from busbw.core.watching import Sample
+from busbw.host.process import die_with_parent
+from busbw.host.traffic import HOST_FILES, NVML, Traffic
+
+ANSWER_S = 5.0  # for the counters of one link, or of all GPUs
+START_S = 30.0  # for NVML to start: 20 s on 8 GPUs without persistence mode
+TRIES = 3
+ENDED = "its process ended"
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Which links a child reads; `without` are those that hang."""
+
+    ports: tuple[str, ...] = ()
+    gpus: bool = True
+    system: bool = False
+    without: tuple[str, ...] = ()
+
+
+class Reader:
+    """Samples from a child process, which is replaced by one that reads less if it does not answer.
+
+    UsageError and NoMeasurement as of Traffic; TimedOut if nothing can be read without what hangs.
+    """
+
+    def __init__(self, wanted: Wanted, *, answer_s: float = ANSWER_S, start_s: float = START_S) -> None:
+        self._wanted, self._answer_s, self._start_s = wanted, answer_s, start_s
+        self._lost: list[str] = []
+        self._tries = 0  # children in a row that gave no sample, for no link's fault
+        self._start()
+
+    def read(self) -> Sample:
+        """All counters as they are now, without those that do not answer."""
+        while True:
+            self._ask()
+            sample = self._answer(self._answer_s)
+            if isinstance(sample, Sample):
+                self._tries = 0
+                return msgspec.structs.replace(sample, unread=(*sample.unread, *self._lost))
+            self._start()
+
+    def close(self) -> None:
+        """End the child. One that hangs in the kernel is left to it."""
+        self._connection.close()
+        with suppress(ProcessLookupError):
+            self._child.kill()
+        with suppress(subprocess.TimeoutExpired):
+            self._child.wait(0.2)
+
+    def _start(self) -> None:
+        """A child that has found the links."""
+        while True:
+            ours, theirs = socket.socketpair()
+            with theirs:
+                words = (sys.executable, "-m", "busbw.watch.reader", str(theirs.fileno()))
+                self._child = subprocess.Popen(
+                    words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True
+                )
+            self._connection = Connection(ours.detach())
+            self._connection.send(self._wanted)
+            if self._answer(self._start_s) is True:
+                return
+
+    def _ask(self) -> None:
+        with suppress(OSError):  # it has died: seen when it does not answer
+            self._connection.send(True)
+
+    def _answer(self, limit_s: float) -> object:
+        """What the child says after the names of what it reads; None if it hangs or ended, and is given up."""
+        name = ""
+        try:
+            while self._connection.poll(limit_s):
+                message = self._connection.recv()
+                if isinstance(message, Exception):
+                    self.close()
+                    raise message
+                if not isinstance(message, str):
+                    return message
+                name = message
+            self._give_up(name, f"did not answer within {limit_s:g} s")
+        except (EOFError, ConnectionError):
+            self._give_up(name, ENDED)
+        return None
+
+    def _give_up(self, name: str, what: str) -> None:
+        """End the child. The next one reads without the link, or without NVML, whose counters did not come."""
+        self.close()
+        if name in ("", HOST_FILES):
+            self._tries += 1
+            if self._tries == TRIES:
+                raise TimedOut(f"reading the counters of this host: {name or 'busbw'}: {what}", "dmesg -T | tail -50")
+            return
+        if name == NVML:
+            self._wanted = msgspec.structs.replace(self._wanted, gpus=False)
+        else:
+            self._wanted = msgspec.structs.replace(self._wanted, without=(*self._wanted.without, name))
+        self._lost.append(f"{name}: {what}; it is not read any more")
+
+
+def main() -> None:
+    """The child: it finds the links, then reads their counters each time it is asked."""
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    connection = Connection(int(sys.argv[1]))
+    wanted: Wanted = connection.recv()
+    try:
+        traffic = Traffic(wanted=wanted.ports, gpus=wanted.gpus, system=wanted.system, without=wanted.without, note=connection.send)
+    except Exception as error:  # noqa: BLE001 - raised again in the parent
+        connection.send(error)
+        return
+    connection.send(True)
+    with suppress(EOFError, ConnectionError):
+        while connection.recv():
+            connection.send(traffic.read())
+
+
+if __name__ == "__main__":
+    main()

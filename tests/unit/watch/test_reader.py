@@ -1,0 +1,51 @@
+"""A watch whose NVML hangs or crashes goes on without it. The library is a real one, compiled for the test."""
+
+import shutil
+import subprocess
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from busbw.core.errors import UsageError
+from busbw.watch.reader import Reader, Wanted
+
+PATIENT_S = 5.0
+
+
+@pytest.fixture
+def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Installs an NVML whose start does what the C statement says."""
+    if not shutil.which("gcc"):
+        pytest.skip("no gcc: apt-get install gcc")
+
+    def install(statement: str) -> None:
+        source = tmp_path / "nvml.c"
+        source.write_text(f"#include <stdlib.h>\n#include <unistd.h>\nint nvmlInitWithFlags(unsigned flags) {{ {statement}; return 0; }}\n")
+        subprocess.run(["gcc", "-shared", "-fPIC", "-o", tmp_path / "libnvidia-ml.so.1", source], check=True)
+        monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+
+    return install
+
+
+@pytest.mark.parametrize(("statement", "what"), [("for (;;) pause()", "did not answer within 5 s"), ("abort()", "its process ended")])
+def test_the_watch_goes_on_without_nvml(nvml, statement, what):
+    nvml(statement)
+    with closing(Reader(Wanted(), start_s=PATIENT_S)) as reader:
+        first, second = reader.read(), reader.read()
+    assert first.links and second.at_s > first.at_s
+    assert f"NVML: {what}; it is not read any more" in first.unread
+
+
+def test_a_child_that_is_killed_between_readings_is_replaced():
+    with closing(Reader(Wanted(gpus=False))) as reader:
+        reader.read()
+        reader._child.kill()
+        reader._child.wait()
+        assert reader.read().links
+
+
+def test_errors_of_the_child_keep_their_hint():
+    with pytest.raises(UsageError, match="no such port here") as raised:
+        Reader(Wanted(("nope",), gpus=False))
+    assert "the ports are" in raised.value.hint and "none" not in raised.value.hint
