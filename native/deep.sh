@@ -15,11 +15,11 @@ need 'cargo install cargo-fuzz' cargo fuzz
 
 say() { printf '\n== %s\n' "$1"; }
 
-say 'loom: an I/O thread that sleeps, and its doorbell'
-RUSTFLAGS='--cfg loom' cargo test --quiet --target-dir target/loom -p transport --lib doorbell
+say 'loom: an I/O thread that sleeps, a task and its helper, and the ring of events'
+RUSTFLAGS='--cfg loom' cargo test --quiet --target-dir target/loom -p transport -p events --lib -- doorbell turn ring
 
-say 'AddressSanitizer: the tests of the transport, of exchanges and of the plugin'
-RUSTFLAGS=-Zsanitizer=address cargo +nightly test --quiet --target-dir target/asan --target "$host" -p transport -p exchange -p plugin
+say 'AddressSanitizer: all tests'
+RUSTFLAGS=-Zsanitizer=address cargo +nightly test --quiet --target-dir target/asan --target "$host" --workspace
 
 python3 fuzz/seeds.py fuzz/corpus
 fuzz() { # target, tenths of the time, longest input
@@ -30,4 +30,7 @@ fuzz() { # target, tenths of the time, longest input
 cargo +nightly fuzz build --target "$host"
 fuzz frames 1 64
 fuzz handle 1 128
-fuzz stream 8 300
+fuzz tuner_table 1 400
+fuzz handshake 1 200
+fuzz sending 3 200
+fuzz stream 3 300

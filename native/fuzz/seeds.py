@@ -46,6 +46,17 @@ SEEDS: dict[str, dict[str, bytes]] = {
         "missing": bytes([2, 0, *POST, WHOLE, 8, 6, 2, 15]),
         "group": bytes([1, 1, 0x0A, 243, 0, 0, 0, WHOLE, 5, 5, 0, WHOLE, 5, 5, 128, 14, 15]),
     },
+    "sending": {
+        "small": bytes([0, 0, 2, 0, 0, 3, 0, 13, 5, 0, 0, 0, 14]),
+        "large": bytes([0, 0, 7, 0, 0x1D, 0x2D, 0x3D, 0x4D, 6, 0, 0, 0, 14]),
+        "closed": bytes([0, 0, 6, 0, 11, 0, 1, 0, 2, 0, 14]),
+        "refused": bytes([7, 8, *MAGIC, 2, 0, 0, 0]),
+        "future": bytes([0, 0, 2, 0, 7, 9, 3, 3, 0, 1, 0, 14]),
+    },
+    "handshake": {"token": bytes([3, 1, 0, 1, 0, 1, 9, 2, 2, 7, 0, 0, 0, 0]), "short": bytes([0, 0, 0, 0, 9, 0, 1])},
+    "tuner_table": {
+        "one": b"busbw-tuner-table 1\nabout x\n8 2 all_reduce 1024 4096 Ring LL 4\n8 * all_gather 0 1048576 NVLS Simple * # y\n",
+    },
 }
 
 

@@ -69,7 +69,7 @@ def parse(line: str, titles: Columns | None) -> Row | None:
         cells = [_cell(dict(zip(titles.side, words[len(left) + width * index :][:width], strict=True))) for index in range(sides)]
         out_of_place, in_place = None if blank_first else cells[0], cells[-1] if sides == 2 or blank_first else None
         numbers = int(facts["size"]), int(facts["count"]), int(facts.get("root", "-1"))
-    except ValueError:
+    except (ValueError, KeyError):  # a word is no number, or the titles are damaged
         return None
     return Row(*numbers[:2], facts.get("type", ""), facts.get("redop", ""), numbers[2], out_of_place, in_place, 0, timestamp)
 

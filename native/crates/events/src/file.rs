@@ -6,9 +6,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::ring::{HEADER_WORDS, RECORD_WORDS, Ring, header};
+use crate::ring::{AtomicU64, HEADER_WORDS, Ordering, RECORD_WORDS, Ring, header};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"BUSBWCAP");
 const VERSION: u64 = 1;

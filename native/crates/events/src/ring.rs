@@ -3,10 +3,13 @@
 //! A record's ticket is its number from 1 on, and is written last. So a reader of the file knows which slots are complete, and can leave out
 //! records that it has already seen outside the ring.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Words of 8 bytes in the header, which is one page.
-pub const HEADER_WORDS: usize = 512;
+/// Words of 8 bytes in the header, which is one page. Loom follows each of them.
+pub const HEADER_WORDS: usize = if cfg!(loom) { 17 } else { 512 };
 /// Words in a record, the ticket included.
 pub const RECORD_WORDS: usize = 8;
 
@@ -116,5 +119,51 @@ impl<'a> Ring<'a> {
     /// Let `count` records leave the ring.
     pub fn release(&self, count: usize) {
         self.word(header::TAIL).fetch_add(count as u64, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod tests {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// Two threads put in one record each, and a third takes out what it finds: in every interleaving each record is whole, in the order of
+    /// tickets, and taken or counted as dropped.
+    fn every_record_is_whole_or_dropped(capacity: usize) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(2); // more are too many to explore
+        model.check(move || {
+            let words: Arc<Vec<AtomicU64>> = Arc::new((0..HEADER_WORDS + capacity * RECORD_WORDS).map(|_| AtomicU64::new(0)).collect());
+            let writers: Vec<_> = (1..=2)
+                .map(|value| {
+                    let words = words.clone();
+                    thread::spawn(move || Ring::new(&words).push(&[value; RECORD_WORDS - 1]))
+                })
+                .collect();
+            let (ring, mut taken) = (Ring::new(&words), Vec::new());
+            let found = ring.peek(2, &mut taken);
+            ring.release(found);
+            let kept = writers.into_iter().filter_map(|one| one.join().unwrap().then_some(())).count();
+            let found = ring.peek(2, &mut taken);
+            ring.release(found);
+            let records: Vec<u64> = taken.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+            for (number, record) in records.chunks_exact(RECORD_WORDS).enumerate() {
+                assert_eq!(record[0], number as u64 + 1);
+                assert!(record[1..].iter().all(|word| *word == record[1] && *word > 0), "{record:?}");
+            }
+            assert_eq!(records.len() / RECORD_WORDS, kept);
+            assert_eq!(kept as u64 + ring.word(header::DROPPED).load(Ordering::Relaxed), 2);
+        });
+    }
+
+    #[test]
+    fn with_room_for_all() {
+        every_record_is_whole_or_dropped(2);
+    }
+
+    #[test]
+    fn with_room_for_one() {
+        every_record_is_whole_or_dropped(1);
     }
 }

@@ -12,6 +12,7 @@ use crate::sock;
 
 mod slot;
 mod task;
+mod turn;
 mod worker;
 use slot::{Held, Slot};
 pub use task::{Direction, Look, Next, Task, piece};
@@ -66,7 +67,7 @@ impl TaskRef {
     /// Abort the stream: the kernel sends nothing more of it. Returns false if its thread kept it busy for a
     /// second.
     pub fn reset(&self) -> bool {
-        self.slot.stop();
+        self.slot.turn.stop();
         let end = Instant::now() + Duration::from_secs(1);
         loop {
             if let Ok(held) = self.slot.held.try_lock() {

@@ -244,14 +244,14 @@ impl Worker {
 
     fn queue(&mut self, key: u64) {
         if let Some(slot) = self.slots.get(&key) {
-            if slot.queue() {
+            if slot.turn.queue() {
                 self.ready.push_back(key);
             }
         }
     }
 
     fn run(&mut self, key: u64) {
-        let Some(slot) = self.slots.get(&key).filter(|slot| slot.take()) else { return }; // a caller has run it
+        let Some(slot) = self.slots.get(&key).filter(|slot| slot.turn.take()) else { return }; // a caller has run it
         let next = match slot.held.try_lock() {
             Ok(mut held) => held.run(SHARE),
             Err(TryLockError::Poisoned(held)) => held.into_inner().run(SHARE),
