@@ -97,8 +97,8 @@ def _gpus(gpus: Sequence[Gpu], ranks: int) -> Fabric | NoFabric:
 
 
 def _nvlink(gpu: Gpu) -> str:
-    links = "unknown" if gpu.nvlink is None else str(gpu.nvlink)
-    return f"{links} links x {'unknown' if gpu.nvlink_rate is None else gb(gpu.nvlink_rate)} GB/s"
+    links = "unknown links" if gpu.nvlink is None else counted(gpu.nvlink, "link")
+    return f"{links} x {'unknown' if gpu.nvlink_rate is None else gb(gpu.nvlink_rate)} GB/s"
 
 
 def _with_nics(fabric: Fabric, hosts: Sequence[Host]) -> Fabric | NoFabric:

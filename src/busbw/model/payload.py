@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from busbw.core.collectives import Collective
 from busbw.core.result import Ideal
+from busbw.core.sizes import counted
 from busbw.core.topology import Gpu
 from busbw.model.bounds import Features, bounds
 from busbw.model.fabric import Fabric, gb
@@ -17,7 +18,7 @@ def planned_rate(gpu: Gpu) -> tuple[float, str] | None:
     """NCCL's bytes per second for the GPU's link to its peers, and a description; None for hardware not in the table."""
     if gpu.nvlink:
         row = generation(gpu)
-        return (gpu.nvlink * row.planned, f"NVLink as NCCL plans, {gpu.nvlink} links x {gb(row.planned)} GB/s") if row else None
+        return (gpu.nvlink * row.planned, f"NVLink as NCCL plans, {counted(gpu.nvlink, 'link')} x {gb(row.planned)} GB/s") if row else None
     x16 = NCCL_PCI.get(gpu.pcie_gen_max or 0)
     if x16 is None or not gpu.pcie_width:
         return None

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, replace
 
 from busbw.core.errors import UsageError, unknown
+from busbw.core.sizes import counted
 from busbw.core.topology import Gpu
 from busbw.model.bounds import Features
 from busbw.model.fabric import Fabric, gb
@@ -149,7 +150,7 @@ def parse_system(text: str) -> System:
 def of_generation(row: Generation, gpu: str, gpus: int, pcie_gen: int = 0) -> System:
     """A host of `gpus` GPUs of one row of the table, joined by NVSwitch, without NICs."""
     gen = pcie_gen or row.pcie_gen
-    text = f"NVLink, {row.links} links x {gb(row.link_rate)} GB/s"
+    text = f"NVLink, {counted(row.links, 'link')} x {gb(row.link_rate)} GB/s"
     return System(
         f"{gpu.lower()}x{gpus}", gpu, gpus, row.sm, row.links * row.link_rate, text, row.links * row.planned, True, PCIE_WIRE[gen],
         NCCL_PCI[gen], nvls=row.sm >= 90 and gpus > 1,
@@ -167,7 +168,7 @@ def of_gpus(gpu: Gpu, gpus: int, nics: int, nic: float, *, nvls: bool) -> System
     link = gpu.nvlink * (gpu.nvlink_rate or 0.0) if over_nvlink else gpu.pcie
     if link is None:
         return f"the PCIe link of {gpu.name} could not be read"
-    text = f"NVLink, {gpu.nvlink} links x {gb(gpu.nvlink_rate or 0)} GB/s" if over_nvlink else f"PCIe, {gb(link)} GB/s"
+    text = f"NVLink, {counted(gpu.nvlink, 'link')} x {gb(gpu.nvlink_rate or 0)} GB/s" if over_nvlink else f"PCIe, {gb(link)} GB/s"
     gen = gpu.pcie_gen_max or (row.pcie_gen if (row := generation(gpu)) else 4)
     lanes = (gpu.pcie_width or 16) / 16
     pcie = gpu.pcie or PCIE_WIRE.get(gen, 63e9) * lanes

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from xml.parsers import expat
 
 from busbw.core.errors import UsageError
+from busbw.core.sizes import counted
 from busbw.model.fabric import gb
 from busbw.model.hardware import NCCL_PCI, of_links
 from busbw.model.systems import PCIE_WIRE, System, of_generation
@@ -60,7 +61,7 @@ def _system(found: Found, name: str) -> System:
     else:
         bare = of_generation(row, f"{row.names[0]} or alike", gpus, gen)
         share = links / row.links
-        text = f"NVLink, {links} links x {gb(row.link_rate)} GB/s"
+        text = f"NVLink, {counted(links, 'link')} x {gb(row.link_rate)} GB/s"
         bare = replace(bare, link=bare.link * share, planned=bare.planned * share, link_text=text, pcie=pcie, pcie_planned=planned)
     nvls = bare.nvls and not found.direct
     return replace(bare, name=name, sm=sm, nics=len(found.ports), nic=nic, nvls=nvls, cpu=found.cpu, near=found.near)

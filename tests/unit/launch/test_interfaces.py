@@ -39,6 +39,13 @@ def test_interface_syntax_of_each_library(text, names, mpi, nccl):
     assert interfaces.for_nccl(text, HAVE) == nccl
 
 
+@pytest.mark.parametrize(
+    ("text", "name"), [("=lo,eth0", "eth0"), ("=ib0,eth1", "eth1"), ("=lo", "lo"), ("eth", "eth0"), ("10.2.0.0/16", "10.2.0.0/16")]
+)
+def test_prrte_gets_one_name_that_other_hosts_can_reach(text, name):
+    assert interfaces.for_prrte(text, HAVE) == name
+
+
 @pytest.mark.parametrize("text", ["bond0", "=eth", "192.168.0.0/24"])
 def test_an_unknown_interface_lists_the_existing_ones(text):
     with pytest.raises(UsageError, match="no such interface") as caught:

@@ -40,6 +40,21 @@ def test_six_random_rounds_find_the_same(simulation, bad):
     assert found.false <= 2, "other traffic may slow most of the six transfers of an end"
 
 
+def test_a_pair_is_compared_with_the_slower_of_its_ends():
+    """Host 0 sends 9 % less than others, which is normal. Its pair with 5 is 15 % below its level, and 23 % below that of 5."""
+    rates = {(0, peer): 91.0 for peer in range(8)} | {(0, 5): 77.0}
+    found = solve([Measured(a, b, rates.get((a, b), 100.0)) for a in range(8) for b in range(8) if a != b])
+    assert (found.ends, found.pairs) == ((), ())
+    rates[0, 5] = 72.0  # 21 % below
+    found = solve([Measured(a, b, rates.get((a, b), 100.0)) for a in range(8) for b in range(8) if a != b])
+    assert [(one.sender, one.receiver) for one in found.pairs] == [(0, 5)]
+
+
+def test_pairs_of_a_host_that_is_less_fast_are_not_slow():
+    flows = [Measured(a, b, 91.0 if a == 0 else 100.0) for a in range(8) for b in range(8) if a != b]
+    assert solve(flows).pairs == ()
+
+
 def test_a_slow_pair_does_not_accuse_its_hosts():
     flows = [Measured(a, b, 100.0 + a - b) for a in range(8) for b in range(8) if a != b]
     flows = [Measured(2, 5, 40.0) if (one.sender, one.receiver) == (2, 5) else one for one in flows]

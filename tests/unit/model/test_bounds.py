@@ -163,6 +163,9 @@ def test_gather_and_scatter_pass_the_roots_host_and_gpu(system: System) -> None:
 def test_hypercube_adds_its_rounds_and_needs_a_power_of_two(system: System) -> None:
     assert one("hypercube", system(1), [8], "point-to-point").busbw == 450e9
     assert one("hypercube", system(2), [8, 8], "point-to-point").busbw == pytest.approx(15 / (7 / 450e9 + 64 / 400e9))
+    assert one("hypercube", system(2), [8, 8], "point-to-point").link == "NICs of each host, 8 x 50 GB/s"
+    # 7 rounds of GPUs over 2 links take longer than 64 shares over the NICs.
+    assert one("hypercube", system(2, links=1), [8, 8], "point-to-point").link == "NVLink, 1 link x 25 GB/s"
     assert bounds("hypercube", system(3), [8] * 3, nvls=True) == []
     assert isinstance(fabric(system(3).hosts, [8] * 3), Fabric)
 

@@ -238,3 +238,17 @@ def test_the_channels_that_nccl_found_on_two_h100(recorded: Path) -> None:
     one, two = system.model(LATEST, 1, 2), system.model(LATEST, 2, 1)
     assert (one.ring, one.tree) == (Graph(12, 30, 30), Graph(12, 60, 60))
     assert (two.ring, two.tree) == (Graph(1, 1.2, 1.2), Graph(1, 2.4, 1.2))
+
+
+def test_a_tree_over_nvls_needs_several_hosts() -> None:
+    one, two = (parse_system("h100x8").model(LATEST, hosts, 8) for hosts in (1, 2))
+    assert parts(one, "all_reduce", GIB, "NVLSTree", "Simple") is None
+    assert parts(two, "all_reduce", GIB, "NVLSTree", "Simple") is not None
+
+
+def test_nvls_gathers_at_the_rate_of_the_other_gpus() -> None:
+    """Releases with PAT and before NVLS' efficiency: 8 channels of 40 GB/s, of which 7/8 come from others (tuning.cc of 2.23)."""
+    old = parse_system("h100x8").model(release("2.23"), 1, 8)
+    assert old.release.pat and old.release.nvls_efficiency is None
+    timed = parts(old, "all_gather", 64 * GIB, "NVLS", "Simple")
+    assert timed is not None and 64 * GIB / timed.time_s / 1e9 == pytest.approx(8 * 40 * 7 / 8, rel=1e-3)

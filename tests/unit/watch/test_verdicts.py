@@ -20,6 +20,12 @@ def paused(way: str, share: float, **counters: float) -> dict[str, object]:
     return {f"{way}_pause": share, "counters": {f"{way}_prio3_pause_duration": share * 1e6, **counters}}
 
 
+def moved(rdma: float, **by_priority: float) -> Flow:
+    """RDMA data, and what each priority sent."""
+    sent = {f"tx_{name}_bytes": value for name, value in by_priority.items()}
+    return flow(counters={"tx_vport_rdma_unicast_bytes": rdma, **sent})
+
+
 SEEN = {
     "gone": Flow(name="mlx5_0", kind=ROCE, state="gone"),
     "down": flow(state="down"),
@@ -129,3 +135,40 @@ def test_seldom_events_are_not_shown_as_none():
 
 def test_resent_packets_of_efa_are_loss():
     assert names(flow(RDMA, counters={"retrans_pkts": 3})) == ["loss"]
+
+
+LIMITS = [
+    ("pfc-without-ecn", flow(**paused("rx", 0.01)), flow(**paused("rx", 0.0099))),
+    ("pfc-without-ecn", flow(**paused("rx", 0.2), cnp_sent=0.9), flow(**paused("rx", 0.2), cnp_sent=1.0)),
+    ("congestion-control", flow(cnp_handled=1.0), flow(cnp_handled=0.9)),
+    ("congestion-control", flow(cnp_handled=9.0, tx=44.9e9), flow(cnp_handled=9.0, tx=45e9)),
+    ("reads-stalled", flow(counters={"outbound_pci_stalled_rd": 10}), flow(counters={"outbound_pci_stalled_rd": 9})),
+    ("cable", flow(counters={"rx_corrected_bits_phy": 3.1e6}), flow(counters={"rx_corrected_bits_phy": 3e6})),
+    ("credits", flow(IB, counters={"port_xmit_wait": 1000}), flow(IB, counters={"port_xmit_wait": 999})),
+    ("credits", flow(IB, counters={"port_xmit_wait": 1000}), flow(ROCE, counters={"port_xmit_wait": 9999})),
+    ("wrong-class", moved(10e6, prio0=5e6), moved(9.9e6, prio0=5e6)),
+    ("wrong-class", moved(24e9, prio0=12e9), moved(24e9, prio0=11.9e9)),
+    ("wrong-class", moved(24e9, prio0=24e9, prio3=12e9), moved(24e9, prio0=24e9, prio3=12.1e9)),
+    ("wrong-class", moved(24e9, prio0=24e9, prio1=12e9), moved(24e9, prio0=24e9, prio1=12.1e9)),
+]
+
+
+@pytest.mark.parametrize(("name", "seen", "not_seen"), LIMITS)
+def test_a_pattern_begins_at_its_limit(name, seen, not_seen):
+    assert name in names(seen)
+    assert name not in names(not_seen)
+
+
+@pytest.mark.parametrize(
+    ("found", "seen"),
+    [
+        (flow(**paused("tx", 0.3, outbound_pci_stalled_wr=45)), "tx_prio3_pause_duration 30 % of the time, outbound_pci_stalled_wr 45 %"),
+        (flow(**paused("rx", 0.25), cnp_handled=0.4), "rx_prio3_pause_duration 25 % of the time, np_cnp_sent 0/s, rp_cnp_handled 0/s"),
+        (flow(cnp_handled=4632.0), "rp_cnp_handled 4,632/s, rx pauses 0.0 %, sent 50 % of the rate"),
+        (flow(counters={"rx_corrected_bits_phy": 3e7}), "1.0e-04 of the bits received were corrected"),
+        (moved(24e9, prio0=25e9), "tx_prio0_bytes 25.00 GB/s, RDMA 24.00 GB/s"),
+    ],
+)
+def test_the_values_behind_a_pattern(found, seen):
+    (said,) = judge([found])
+    assert said.seen == seen

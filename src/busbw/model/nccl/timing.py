@@ -164,7 +164,7 @@ def _nvls(model: Model, graph: Graph, collective: str, algorithm: str) -> float:
         if algorithm == NVLS_TREE and model.hosts > 2:
             inter /= 2
         if not whole and release.pat:
-            return graph.channels * min(graph.intra * share, inter * 0.9)
+            return graph.channels * graph.intra * share  # on one host alone: see _rate
         return graph.channels * min(graph.intra, inter) * 5 / 6
     intra = graph.intra * release.nvls_efficiency[family(model.sm)] * (graph.channels - 1) / graph.channels * (2 if whole else share)
     limit = inf
