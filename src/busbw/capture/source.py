@@ -14,6 +14,8 @@ HEAD = 1 << 16  # bytes that formats are recognized from
 LINE_LIMIT = 1 << 24  # what is longer is no line of any format
 WHOLE_LIMIT = 2 << 30  # formats that cannot be read in pieces
 _PIECE = 1 << 16
+_FREE = 256 << 20  # bytes that a compressed file may always become
+_RATIO = 200  # times its size that it may become beyond: logs and traces become 5 to 50 times, a file made to fill memory 1,000
 _GZIP = 31  # zlib: the largest window, with the header and trailer of gzip
 _RANK = re.compile(r"(?:rank[_-]?|[._-])(\d+)(?:\.[A-Za-z]\w*)*$")
 
@@ -26,6 +28,7 @@ class _Unpacked(io.RawIOBase):
         self._packed = packed
         self._member = zlib.decompressobj(_GZIP)
         self._rest = b""
+        self._taken = self._given = 0
 
     def close(self) -> None:
         """Close the stream too."""
@@ -40,18 +43,26 @@ class _Unpacked(io.RawIOBase):
         """Fill the buffer, which is as long as is wanted; EOFError or zlib.error where the stream is cut or broken."""
         while True:
             if self._member.eof:
-                self._rest = self._member.unused_data or self._packed.read(HEAD)
+                self._rest = self._member.unused_data or self._fresh()
                 if not self._rest.strip(b"\0"):
                     return 0
                 self._member = zlib.decompressobj(_GZIP)
-            fresh = self._rest or self._packed.read(HEAD)
+            fresh = self._rest or self._fresh()
             found = self._member.decompress(fresh, len(buffer))
             self._rest = self._member.unconsumed_tail
             if found:
+                self._given += len(found)
+                if self._given > _FREE + _RATIO * self._taken:
+                    raise zlib.error(f"{self._taken} compressed bytes become more than {_RATIO} times as many")
                 buffer[: len(found)] = found
                 return len(found)
             if not fresh and not self._member.eof:
                 raise EOFError("the compressed file is cut off")
+
+    def _fresh(self) -> bytes:
+        piece = self._packed.read(HEAD)
+        self._taken += len(piece)
+        return piece
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ import time
 
 from busbw.cli.streams import before_output
 from busbw.core.reports import Working
+from busbw.core.unseen import seen
 
 QUIET_S = 2.0  # without other output until the line appears
 _ERASE = "\r\x1b[2K"
@@ -25,7 +26,7 @@ class StatusLine:
             if work.left_s is not None:
                 left = f", about {work.left_s:.0f} s left" if work.left_s < 120 else f", about {work.left_s / 60:.0f} min left"
             what = f"{work.phase}: {work.detail}" if work.detail else work.phase
-            sys.stderr.write(f"{_ERASE}{what}{left}")
+            sys.stderr.write(f"{_ERASE}{seen(what)}{left}")
             sys.stderr.flush()
             self._shown = True
 

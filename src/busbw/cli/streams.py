@@ -9,6 +9,7 @@ from typing import Any, TextIO, cast
 
 from busbw.core.errors import NoMeasurement
 from busbw.core.exits import Exit
+from busbw.core.unseen import seen
 
 
 class ReaderGone(Exception):
@@ -24,21 +25,24 @@ def before_output(listener: Callable[[], None]) -> None:
 
 
 def answer(text: str | bytes, *, controls: bool = False) -> None:
-    """Write part of the answer to stdout and flush. Bytes are written unchanged, control characters only with `controls`.
+    """Write part of the answer to stdout and flush: text that is not seen is written out, unless `controls` says that the caller did it.
+
+    Bytes are for other programs, and unchanged unless stdout is a terminal.
 
     ReaderGone if stdout was closed by its reader, NoMeasurement if it cannot be written.
     """
     if sys.stdout is None:
         return
-    from busbw.views.formats import plain, printable
+    from busbw.views.formats import plain
 
     for listener in _listeners:
         listener()
     with _stdout_errors():
-        if isinstance(text, bytes):
+        if isinstance(text, bytes) and not sys.stdout.isatty():
             sys.stdout.buffer.write(text)
         else:
-            sys.stdout.write(plain(text if controls else printable(text), sys.stdout.encoding or "utf-8"))
+            text = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+            sys.stdout.write(plain(text if controls else seen(text), sys.stdout.encoding or "utf-8"))
         sys.stdout.flush()
 
 
@@ -87,12 +91,10 @@ def stop_writing(stream: int = 1) -> None:
 def talk(text: str) -> None:
     """Write a message for people to stderr. If that fails, measuring continues without messages."""
     if sys.stderr is not None:
-        from busbw.views.formats import printable
-
         try:
             for listener in _listeners:
                 listener()
-            sys.stderr.write(printable(text) + "\n")
+            sys.stderr.write(seen(text) + "\n")
             sys.stderr.flush()
         except OSError:
             stop_writing(2)
@@ -100,6 +102,6 @@ def talk(text: str) -> None:
 
 def bug(error: Exception) -> int:
     """Report an unexpected error with its traceback; returns the exit code."""
-    traceback.print_exception(error)
+    talk("".join(traceback.format_exception(error)).rstrip())
     talk(f"error: a bug in busbw: {type(error).__name__}: {error}\n\nhint: report it with the lines above")
     return int(Exit.BUG)

@@ -1,8 +1,11 @@
 """`busbw watch`: the counters of a host's links over time."""
 
+import os
 import platform
+import shlex
 import shutil
 import signal
+import stat
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,6 +30,7 @@ from busbw.watch.reader import Reader, Wanted
 from busbw.watch.watcher import Watcher
 
 SHORTEST_S, LONGEST_S = 0.1, 3600.0
+LONGEST_TOKEN = 1 << 16
 TABLE, JSON, RDMA_MONITOR = "table", "json", "rdma_monitor"
 Show = Callable[[Watched], None]
 
@@ -92,12 +96,24 @@ def _token(file: Path | None) -> str:
     if file is None:
         return ""
     try:
-        text = file.read_text(encoding="utf-8").strip()
+        with file.open(encoding="utf-8") as opened:
+            _trusted(file, os.fstat(opened.fileno()))
+            text = opened.read(LONGEST_TOKEN).strip()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--token-file {file}: {getattr(error, 'strerror', None) or error}", "name a file with the token") from error
     if not text:
         raise UsageError(f"--token-file {file}: it is empty", "write the token into it")
     return text
+
+
+def _trusted(file: Path, status: os.stat_result) -> None:
+    """UsageError if other users could have written the token."""
+    mode = stat.S_IMODE(status.st_mode)
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise UsageError(f"--token-file {file}: mode {mode:04o}, other users can change the token", f"chmod 600 {shlex.quote(str(file))}")
+    if status.st_uid not in (os.geteuid(), 0):
+        owned = f"mode {mode:04o}, owned by user {status.st_uid}, who is neither you nor root"
+        raise UsageError(f"--token-file {file}: {owned}", f"chown {os.geteuid()} {(quoted := shlex.quote(str(file)))}; chmod 600 {quoted}")
 
 
 def _ended_by_signals(undo: ExitStack) -> Event:

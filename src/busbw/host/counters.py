@@ -26,7 +26,7 @@ def follow(source: Source, path: str, opened: ExitStack) -> Follow | None:
     if not isinstance(source, Live):
         return (lambda: source.read(path).data) if source.read(path).data is not None else None
     try:
-        descriptor = os.open(source.root / path.lstrip("/"), os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(source.at(path), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
     opened.callback(os.close, descriptor)

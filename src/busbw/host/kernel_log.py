@@ -33,7 +33,7 @@ class KernelLog:
             self.reason = f"{KMSG}: a recording cannot be followed"
             return
         try:
-            self._descriptor = os.open(source.root / KMSG.lstrip("/"), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            self._descriptor = os.open(source.at(KMSG), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             opened.callback(os.close, self._descriptor)
             os.lseek(self._descriptor, 0, os.SEEK_END)
         except OSError as error:

@@ -1,6 +1,8 @@
 """Every read of a machine's facts goes through a Source, so that tests can read recorded machines."""
 
+import errno
 import os
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -41,33 +43,77 @@ class Source(Protocol):
         """Text of a library call: from `live()`, which may raise Unavailable, or what a recording holds under `name`."""
 
 
+_MOST_LINKS = 40  # in one path, as in Linux
+
+
 class Live:
-    """The machine under `root`; library calls always go to the machine itself."""
+    """The machine under `root`; library calls always go to the machine itself.
+
+    A tree that was copied from another machine is no part of this one: its symbolic links, absolute ones and `..` too, lead to places
+    within the tree, as openat2's RESOLVE_IN_ROOT has it, and only its regular files are read.
+    """
 
     def __init__(self, root: str | Path = "/") -> None:
         self.root = Path(root)
+        self._is_tree = self.root.resolve() != Path("/")
+        self._folders: dict[str, Path] = {}
 
-    def _at(self, path: str) -> Path:
-        return self.root / path.lstrip("/")
+    def at(self, path: str) -> Path:
+        """Where a file or directory really is, links followed; OSError for a loop of links."""
+        return self._within(path, self.root) if self._is_tree else self.root / path.lstrip("/")
+
+    def _at_link(self, path: str) -> Path:
+        """As `at`, but the last name stays a link."""
+        folder, _, name = path.rstrip("/").rpartition("/")
+        return self._folder(folder) / name if self._is_tree and name not in ("", ".", "..") else self.at(path)
+
+    def _folder(self, path: str) -> Path:
+        if path not in self._folders:
+            self._folders[path] = self.at(path)
+        return self._folders[path]
+
+    def _within(self, path: str, at: Path) -> Path:
+        left = path.split("/")[::-1]
+        links = 0
+        while left:
+            name = left.pop()
+            if name == "..":
+                at = at.parent if at != self.root else at
+            if name in ("", ".", ".."):
+                continue
+            try:
+                target = os.readlink(at / name)  # noqa: PTH115 - Path.readlink would normalize the target
+            except OSError:  # no link
+                at = at / name
+                continue
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            at = self.root if target.startswith("/") else at
+            left += target.split("/")[::-1]
+        return at
 
     def read(self, path: str) -> Reading:
         """Contents of a file."""
         try:
-            return Reading(self._at(path).read_bytes())
+            file = self.at(path)
+            if self._is_tree and not stat.S_ISREG(file.lstat().st_mode) and not file.is_dir():
+                return Reading(None, f"{path}: not a regular file")
+            return Reading(file.read_bytes())
         except OSError as error:
             return Reading(None, f"{path}: {(os.strerror(error.errno) if error.errno else str(error)).lower()}")
 
     def names(self, path: str) -> tuple[str, ...]:
         """Sorted names in a directory."""
         try:
-            return tuple(sorted(entry.name for entry in self._at(path).iterdir()))
+            return tuple(sorted(entry.name for entry in self.at(path).iterdir()))
         except OSError:
             return ()
 
     def link(self, path: str) -> str | None:
         """Target of a symbolic link."""
         try:
-            return os.readlink(self._at(path))  # noqa: PTH115 - Path.readlink would normalize the target
+            return os.readlink(self._at_link(path))  # noqa: PTH115 - Path.readlink would normalize the target
         except OSError:
             return None
 

@@ -1,7 +1,6 @@
 """Texts that several views share: numbers with units, versions, the machine, and the column of the operator."""
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -154,17 +153,6 @@ def minimum_gb_s(result: Result) -> float | None:
     text = result.environment.get("NCCL_TESTS_MIN_BW")
     value = -1.0 if text is None else parse_float(text)
     return None if value == -1 else value
-
-
-_CONTROL = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]|\r(?!\n)")
-
-
-def printable(text: str) -> str:
-    """The text with a question mark for each control character: other hosts' text must not move the cursor or type into a terminal.
-
-    Colors stay.
-    """
-    return _CONTROL.sub("?", text)
 
 
 def plain(text: str, encoding: str) -> str:

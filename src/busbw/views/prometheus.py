@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from busbw.core.vitals import TCP
 from busbw.core.watched import BY_NAME, LEVELS
+from busbw.core.unseen import seen
 from busbw.core.watching import Exposition, Link
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -77,7 +78,7 @@ class _Families:
 
 
 def _escaped(text: str, *, quote: bool = True) -> str:
-    text = text.replace("\\", "\\\\").replace("\n", "\\n")
+    text = seen(text).replace("\\", "\\\\").replace("\n", "\\n")
     return text.replace('"', '\\"') if quote else text
 
 

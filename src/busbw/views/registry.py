@@ -26,7 +26,8 @@ class View:
 
     def render(self, result: Result) -> str:
         """The whole text."""
-        return self.header(result) + "".join(self.row(result, row) for row in result.rows) + self.footer(result)
+        parts = [self.header(result), *(self.row(result, row) for row in result.rows), self.footer(result)]
+        return type(parts[0])("".join(parts))
 
 
 def _streaming(name: str, help: str, module: Any) -> View:

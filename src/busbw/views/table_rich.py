@@ -5,6 +5,7 @@ from rich.text import Text
 
 from busbw.core.cells import figures
 from busbw.core.result import Result, Row
+from busbw.core.unseen import Painted, seen
 from busbw.views import table
 from busbw.views.formats import BARS
 
@@ -19,19 +20,19 @@ STYLES = (
 
 def header(result: Result, width: int | None = None) -> Text:
     """The plain header, dimmed so that numbers stand out."""
-    return Text(table.header(result, width), style="dim")
+    return Text(seen(table.header(result, width)), style="dim")
 
 
 def row(result: Result, row: Row, width: int | None = None) -> Text:
     """The plain line, red when the row has wrong data."""
     wrong = any(figure.cell.wrong for figure in figures(row))
-    return Text(table.row(result, row, width), style="red" if wrong else "")
+    return Text(seen(table.row(result, row, width)), style="red" if wrong else "")
 
 
 def footer(result: Result, width: int | None = None) -> Text:
     """The plain footer with its verdicts colored."""
     text = Text()
-    for line in table.footer(result, width).splitlines(keepends=True):
+    for line in seen(table.footer(result, width)).splitlines(keepends=True):
         piece = Text(line)
         for pattern, style in STYLES:
             piece.highlight_regex(pattern, style)
@@ -39,9 +40,9 @@ def footer(result: Result, width: int | None = None) -> Text:
     return text
 
 
-def escaped(text: Text) -> str:
+def escaped(text: Text) -> Painted:
     """The text with the escape sequences of the terminal that TERM, COLORTERM and NO_COLOR name."""
     console = Console(force_terminal=True, soft_wrap=True)
     with console.capture() as capture:
         console.print(text, end="")
-    return capture.get()
+    return Painted(capture.get())

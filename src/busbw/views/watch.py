@@ -5,9 +5,10 @@ from datetime import datetime
 import msgspec
 
 from busbw.core.finding import Verdict
+from busbw.core.unseen import seen
 from busbw.core.watching import Watched, per_second
 from busbw.views.columns import Column, aligned, wrapped
-from busbw.views.formats import bandwidth_text, known, percent_text, printable
+from busbw.views.formats import bandwidth_text, known, percent_text
 
 HOME = "\x1b[H"  # the cursor goes to the corner
 REST = "\x1b[J"  # what is below it goes away
@@ -59,7 +60,7 @@ def _word(verdict: Verdict) -> str:
 def screen(watched: Watched, width: int | None, height: int) -> str:
     """The table, which replaces the previous one, with what could not be read, cut to the height of the terminal."""
     text = table(watched, width) + wrapped("".join(f"note: {reason}\n" for reason in watched.unread), width)
-    lines = printable(text).splitlines()
+    lines = seen(text).splitlines()
     shown = (
         lines if len(lines) < height else [*lines[: height - 2], f"... {len(lines) - height + 2} more lines: a larger window shows them"]
     )

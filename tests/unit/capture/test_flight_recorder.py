@@ -98,6 +98,47 @@ def test_pickle_that_names_code_is_not_run(tmp_path):
     assert not os.path.exists("/tmp/busbw-evil")  # noqa: PTH110
 
 
+def _shared(levels, width, kind=list):
+    """A value of few bytes whose references stand for `width` to the power of `levels` values."""
+    value = kind(["nccl:all_reduce"])
+    for _ in range(levels):
+        value = kind([value] * width)
+    return value
+
+
+def _opcodes(levels):
+    """A pickle of tuples in tuples as the key of a dictionary, whose hash takes 2 to the power of `levels` steps."""
+    return b"\x80\x04X\x07\x00\x00\x00version}K\x01\x85" + b"2\x86" * levels + b"K\x01s."
+
+
+LOOPED: list = []
+LOOPED.append(LOOPED)
+HOSTILE = {
+    "list in a name": pickle.dumps({"version": "2.10", "entries": [entry(0, _shared(40, 2))]}, 4),
+    "tuple in a name": pickle.dumps({"version": "2.10", "entries": [entry(0, _shared(40, 2, tuple))]}, 4),
+    "wide entries": pickle.dumps({"version": "2.10", "entries": _shared(8, 400)}, 4),
+    "wide, and cut": pickle.dumps({"version": "2.10", "entries": _shared(8, 400), "profiling_name": 1}, 4)[:-2],
+    "a key of tuples": _opcodes(60),
+    "a long text, often": pickle.dumps({"version": "2.10", "entries": ["x" * 100_000] * 100_000}, 4),
+    "an array of 100 GB": b"\x80\x05X\x07\x00\x00\x00version\x96" + (100 << 30).to_bytes(8, "little") + b".",
+    "a list in itself": pickle.dumps({"version": "2.10", "entries": [entry(0, LOOPED)]}, 4),
+    "a large integer": pickle.dumps({"version": "2.10", "entries": [entry(1 << 8_000_000, "nccl:all_reduce")]}, 4),
+    "deep": pickle.dumps({"version": "2.10", "entries": [entry(0, _shared(200, 1))]}, 4),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_pickle_that_would_take_for_ever_is_refused(name):
+    with pytest.raises(UsageError):
+        record(HOSTILE[name], names=("dump_rank_0",))
+
+
+def test_stack_traces_that_calls_share_are_read():
+    frames = [{"name": "forward", "filename": "model.py", "line": number} for number in range(200)]
+    found = dumps(dump(*(entry(number, "nccl:all_reduce", frames=frames) for number in range(2000))))
+    assert sum(row.calls for row in found.rows) == 2000
+
+
 def test_cut_pickle_keeps_its_complete_entries(samples):
     whole = (samples / f"{RANKS[0]}.pickle").read_bytes()
     pattern = record(whole[: len(whole) * 2 // 3], names=("rank_0",))

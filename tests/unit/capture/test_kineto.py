@@ -6,6 +6,7 @@ import json
 import pytest
 from pattern_records import record
 
+from busbw.capture import source
 from busbw.core.errors import UsageError
 
 
@@ -70,6 +71,14 @@ def test_point_to_point_splits_and_control():
         ("alltoallv", None, None),
     ]
     assert "barrier, 1 call" in " ".join(pattern.header.notes)
+
+
+def test_a_compressed_file_that_would_fill_memory_is_cut(monkeypatch):
+    monkeypatch.setattr(source, "_FREE", 1 << 20)
+    whole = trace(*(call(number, float(number)) for number in range(20)))
+    found = record(gzip.compress(whole + b" " * (64 << 20)))
+    assert found.header.skipped and any("compressed bytes become more than 200 times as many" in note for note in found.header.notes)
+    assert not record(gzip.compress(whole)).header.skipped
 
 
 def test_gzip_is_read_also_when_it_is_cut():

@@ -39,6 +39,48 @@ def test_a_live_root_reads_files_directories_and_links(tree: Path) -> None:
     assert live.names("/nothing") == () and live.link("/sys/blob") is None
 
 
+@pytest.mark.parametrize("target", ["/secret/file", "../../../../../../secret/file", "{outside}/secret/file", "/loop/../secret/file"])
+def test_links_of_a_tree_stay_within_it(tmp_path: Path, target: str) -> None:
+    outside, tree = tmp_path, tmp_path / "tree"
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret/file").write_text("this machine's")
+    (tree / "sys/class/net").mkdir(parents=True)
+    (tree / "sys/class/net/eth0").symlink_to(target.format(outside=outside))
+    (tree / "sys/class/folder").symlink_to(f"{outside}/secret")
+    (tree / "loop").symlink_to("loop")
+    live = recorded(tree)
+    assert live.read("/sys/class/net/eth0").data is None
+    assert live.read("/sys/class/folder/file").data is None and live.names("/sys/class/folder") == ()
+    assert live.link("/sys/class/net/eth0") == target.format(outside=outside)
+    assert live.link("/sys/class/folder/file") is None and live.read("/sys/../../secret/file").data is None
+    assert live.read("/loop").reason == "/loop: too many levels of symbolic links"
+    (tree / "loop").unlink()
+    (tree / "secret").mkdir()
+    (tree / "secret/file").write_text("the tree's")
+    if "{" not in target and "loop" not in target:
+        assert live.read("/sys/class/net/eth0").text == "the tree's"
+
+
+def test_links_within_a_tree_work_and_only_regular_files_are_read(tmp_path: Path) -> None:
+    device = tmp_path / "sys/devices/pci0000:00/0000:00:03.0"
+    (device / "net/eth0").mkdir(parents=True)
+    (device / "net/eth0/mtu").write_text("9000\n")
+    (device / "net/eth0/device").symlink_to("../../../0000:00:03.0")
+    (tmp_path / "sys/class/net").mkdir(parents=True)
+    (tmp_path / "sys/class/net/eth0").symlink_to("../../devices/pci0000:00/0000:00:03.0/net/eth0")
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/self").symlink_to("7")
+    (tmp_path / "proc/7").mkdir()
+    (tmp_path / "proc/7/status").write_text("Name: a")
+    (tmp_path / "proc/7/fd").symlink_to("pipe:[1]")
+    os.mkfifo(tmp_path / "proc/mounts")
+    live = Live(tmp_path)
+    assert live.read("/sys/class/net/eth0/mtu").text == live.read("/sys/class/net/eth0/device/net/eth0/mtu").text == "9000"
+    assert live.link("/sys/class/net/eth0/device") == "../../../0000:00:03.0" and live.names("/sys/class/net/eth0/device/") == ("net",)
+    assert live.read("/proc/self/status").text == "Name: a" and live.read("/proc/self/fd").data is None
+    assert live.read("/proc/mounts").reason == "/proc/mounts: not a regular file"
+
+
 def test_a_live_call_returns_its_result_or_reason() -> None:
     assert Live().call("nvml", lambda: "said").text == "said"
     assert Live().call("nvml", unavailable) == Reading(None, "no driver")

@@ -3,10 +3,12 @@
 import re
 from xml.etree.ElementTree import Element, tostring
 
+from busbw.core.unseen import UNSEEN
+
 Child = Element | str | None
 
-# What HTML forbids or a browser would not show in its place: controls, halves of surrogates, noncharacters, overrides of direction.
-_UNFIT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
+# What HTML forbids or a browser would not show in its place: what is not seen, halves of surrogates, noncharacters.
+_UNFIT = re.compile(f"[{UNSEEN}\r\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 
 
 def tag(name: str, /, *children: Child, **attributes: object) -> Element:

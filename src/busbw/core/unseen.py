@@ -1,0 +1,24 @@
+"""Characters that change what a reader sees without being seen: no text from a file, a host or a user reaches a screen with one."""
+
+import re
+
+# Controls of terminals (C0, C1), marks and overrides of direction, characters without width, separators of lines, tags.
+UNSEEN = (
+    "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\u3164\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff"
+)
+_UNSEEN = re.compile(rf"[{UNSEEN}]|\r(?!\n)")
+
+
+class Painted(str):
+    """A text that is safe already, to which colors were added."""
+
+
+def seen(text: str) -> str:
+    r"""The text with each such character written as JSON writes it, like \u202e: a JSON document keeps its values."""
+    return text if isinstance(text, Painted) else _UNSEEN.sub(_written, text)
+
+
+def _written(found: re.Match[str]) -> str:
+    units = found.group().encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))

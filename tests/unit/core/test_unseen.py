@@ -1,0 +1,74 @@
+"""No character that changes what a reader sees, without being seen, reaches a terminal or a page."""
+
+import io
+import json
+import sys
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from busbw.cli.streams import answer, bug, talk
+from busbw.core.unseen import Painted, seen
+from busbw.views.html.tree import document, tag
+
+HIDDEN = [
+    "\x1b[2J",
+    "\x1b[8m",
+    "\x9b1m",
+    "\x07",
+    "\x7f",
+    "\rfree",
+    "\u202e",
+    "\u2066",
+    "\u200b",
+    "\u200f",
+    "\u2028",
+    "\ufeff",
+    "\xad",
+    "\U000e0041",
+]
+
+
+@pytest.mark.parametrize("hidden", HIDDEN)
+def test_it_is_written_out_wherever_it_is_printed(hidden, capsys):
+    host = f"gpu{hidden}1"
+    answer(f"{host}\n")
+    talk(host)
+    bug(ValueError(host))
+    said = capsys.readouterr()
+    for text in (said.out, said.err):
+        assert hidden[0] not in text and f"gpu\\u{ord(hidden[0]) if len(hidden[0].encode()) < 4 else 0xDB40:04x}" in text
+    page = document(tag("p", host, title=host)).decode()
+    assert hidden[0] not in page
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_document_keeps_its_values(terminal, monkeypatch):
+    class Out(io.TextIOWrapper):
+        def isatty(self) -> bool:
+            return terminal
+
+    values = {"host": "".join(HIDDEN) + "é"}
+    for text in (json.dumps(values, ensure_ascii=False), json.dumps(values, ensure_ascii=False).encode()):
+        out = io.BytesIO()
+        monkeypatch.setattr(sys, "stdout", Out(out, encoding="utf-8"))
+        answer(text)
+        assert json.loads(out.getvalue()) == values
+        assert (b"\xe2\x80\xae" in out.getvalue()) == (isinstance(text, bytes) and not terminal), "bytes for a program are unchanged"
+
+
+def test_colors_of_busbw_stay():
+    assert seen(Painted("\x1b[31mred\x1b[0m")) == "\x1b[31mred\x1b[0m"
+
+
+@given(st.text())
+def test_text_that_is_seen_stays(text):
+    shown = seen(text)
+    hidden = [letter for letter in shown if unicodedata.category(letter) in ("Cc", "Cf") and letter not in "\t\n\r"]
+    assert not [
+        letter for letter in hidden if unicodedata.bidirectional(letter) in ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
+    ]
+    if text.isascii() and text.isprintable():
+        assert shown == text
