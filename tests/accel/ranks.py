@@ -29,10 +29,24 @@ def keeper() -> int:
     return int(os.read(said, 16))
 
 
+def redirect(folder: Path, number: int) -> None:
+    """What a rank writes goes to its files."""
+    for descriptor, kind in ((1, "out"), (2, "err")):
+        os.dup2(os.open(folder / f"{number}.{kind}", os.O_CREAT | os.O_WRONLY | os.O_APPEND), descriptor)
+
+
+def loaded(module: str) -> str:
+    """Import a module, given by name or by its file, and return its name."""
+    file = Path(module)
+    if file.is_absolute():
+        sys.path.append(str(file.parent))
+    importlib.import_module(file.stem)
+    return file.stem
+
+
 def rank(folder: Path, number: int, ranks: int, hosts: int, port: int, module: str, names: list[str]) -> None:
     """Join the job, run, leave; never returns."""
-    for descriptor, kind in ((1, "out"), (2, "err")):
-        os.dup2(os.open(folder / f"{number}.{kind}", os.O_CREAT | os.O_WRONLY), descriptor)
+    redirect(folder, number)
     os.environ["NCCL_HOSTID"] = f"host{number * hosts // ranks}"
     try:
         store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=LIMIT)
@@ -54,8 +68,7 @@ def rank(folder: Path, number: int, ranks: int, hosts: int, port: int, module: s
 
 def main(rank: Callable[[Path, int, int, int, int, str, list[str]], None]) -> None:
     """Import, fork, wait, write each rank's exit code."""
-    folder, ranks, hosts, module = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-    importlib.import_module(module)
+    folder, ranks, hosts, module = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), loaded(sys.argv[4])
     torch.set_num_threads(1)
     # Lanes that scenarios leave open would be collected at times of each rank's own, and gloo waits seconds for the other ends.
     gc.disable()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+sys.path.append(str(Path(__file__).parents[1] / "accel"))  # jobs of ranks with PyTorch
 SOURCE = str(Path(__file__).parents[2] / "src")
 LIMIT_S = 60
 
@@ -31,7 +32,7 @@ def _environment(extra: dict[str, str]) -> dict[str, str]:
 def run(tmp_path: Path) -> Busbw:
     """run("busbw", "run", ...) or run("all_reduce_perf", ...), in an empty directory; keyword arguments set variables."""
 
-    def start(program: str, *words: str, before: tuple[str, ...] = (), **variables: str) -> Done:
+    def start(program: str, *words: str, before: tuple[str, ...] = (), limit_s: float = LIMIT_S, **variables: str) -> Done:
         link = tmp_path / "bin" / program
         link.parent.mkdir(exist_ok=True)
         link.write_text(f"#!{sys.executable}\nfrom busbw.cli.main import entry\nentry()\n")
@@ -42,7 +43,7 @@ def run(tmp_path: Path) -> Busbw:
             env=_environment(variables),
             capture_output=True,
             text=True,
-            timeout=LIMIT_S,
+            timeout=limit_s,
             check=False,
         )
         return Done(done.returncode, done.stdout, done.stderr)

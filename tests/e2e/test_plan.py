@@ -6,15 +6,16 @@ import pytest
 
 from busbw.cli.main import guarded
 
-pytestmark = pytest.mark.torch
+HANG_S = 300  # ranks import PyTorch twice, for minutes where other processes use all cores
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(HANG_S + 60)]
 
 SMALL = ("--batch-size", "2", "--warmup", "1", "--steps", "3", "--replays", "2")
 
 
-def test_plan_times_all_methods_and_checks_the_recommended(run, tmp_path):
+def test_plan_times_all_methods_and_checks_the_recommended(run, tmp_path, capsys):
     # Every exchange reaches 1 %, so that the one that loses least is recommended, and checked once.
     words = ("-n", "2", "--compare", "none,torch-fp16,int8+host,int8,topk", "--try", "as-is,busbw", "--bucket-mb", "2", "--target", "1%")
-    done = run("busbw", "plan", "mlp-small", *SMALL, *words, "--json", "p.json", BUSBW_PLUGIN="/none.so")
+    done = run("busbw", "plan", "mlp-small", *SMALL, *words, "--json", "p.json", limit_s=HANG_S, BUSBW_PLUGIN="/none.so")
     assert done.code == 0, done.err
     lines = done.out.splitlines()
     assert lines[0] == "# mlp-small: 1,300,456 parameters, 5.2 MB of gradients a step"
@@ -33,14 +34,8 @@ def test_plan_times_all_methods_and_checks_the_recommended(run, tmp_path):
     # What a rank or the machine lacks is named, and the rest stands.
     assert "busbw plan: int8+host is skipped: host staging is not possible: rank 0: BUSBW_PLUGIN=/none.so: no such file" in done.err
     assert "note: busbw could not be measured: " in done.err
-    assert run("busbw", "show", "p.json").out == done.out
-
-
-def test_all_exchanges_are_checked_if_asked(run):
-    done = run("busbw", "plan", "mlp-small", *SMALL, "-n", "1", "--compare", "int8,bf16", "--check", "all", "--json", "-")
-    assert done.code == 0, done.err
-    exchanges = json.loads(done.out)["plan"]["exchanges"]
-    assert [(one["method"], one["loss"], one["checked_s"] > 0) for one in exchanges] == [("int8", 2, True), ("bf16", 1, True)]
+    assert guarded(["show", str(tmp_path / "p.json")]) == 0
+    assert capsys.readouterr().out == done.out
 
 
 @pytest.mark.parametrize(

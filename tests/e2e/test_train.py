@@ -8,47 +8,53 @@ import sys
 import time
 from pathlib import Path
 
+import jobs
 import pytest
 
 from busbw.cli.main import guarded
-from busbw.launch import mpirun
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(360), pytest.mark.xdist_group("train")]  # the job of two ranks is run once
 
 SOURCE = str(Path(__file__).parents[2] / "src")
-SMALL = ("--batch-size", "2", "--warmup", "2", "--iters", "2", "--batches", "1")
+HANG_S = 200
 
 
-def test_methods_are_compared_in_turn(run, tmp_path):
-    done = run("busbw", "train", "mlp-small", "-n", "2", *SMALL, "--rounds", "2", "--compare", "none,topk", "--json", "r.json")
-    assert done.code == 0, done.err
-    lines = done.out.splitlines()
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    """What two ranks as of torchrun printed and wrote."""
+    folder = tmp_path_factory.mktemp("job")
+    programs = ["methods_in_turn", "a_language_model"]
+    said = jobs.run(folder, str(Path(__file__).with_name("train_rank.py")), programs, 2, program=jobs.AS_TORCHRUN, RESULTS=str(folder))
+    jobs.all_well(said)
+    return folder, [(one["methods_in_turn"], one["a_language_model"]) for one in said]
+
+
+def test_methods_are_compared_in_turn(job, capsys):
+    folder, ((code, out), _), ((_, out_of_rank_1), _) = job[0], *job[1]
+    lines = out.splitlines()
+    assert (code, out_of_rank_1) == (0, "")
     assert lines[0] == "# mlp-small: 1,300,456 parameters, 5.2 MB of gradients a step"
     assert sum(line.startswith("Iter #0: ") and line.endswith(" img/sec per CPU") for line in lines) == 6
     assert sum(line.startswith("Total img/sec on 2 CPU(s): ") for line in lines) == 6
     (titles,) = (number for number, line in enumerate(lines) if line.startswith("method "))
     assert [line.split()[0] for line in lines[titles + 1 :][:3]] == ["alone", "none", "topk"]
     assert lines[-1].startswith("on a perfect network a step under DDP takes ")
-    training = json.loads((tmp_path / "r.json").read_text())["training"]
+    file = str(folder / "r.json")
+    training = json.loads(Path(file).read_text())["training"]
     assert [(one["method"], one["round"]) for one in training["runs"]] == [
         (name, number) for number in range(2) for name in ("alone", "none", "topk")
     ]
     assert all(len(one["steps_s"]) == len(one["rates"]) == 2 * len(one["silent_s"]) == 2 for one in training["runs"])
-    again = run("busbw", "show", "r.json")
-    assert again.out.splitlines()[-5:] == lines[-5:]
-    refused = run("busbw", "compare", "r.json", "r.json")
-    assert (refused.code, refused.err.splitlines()[0]) == (2, "error: r.json is a training of mlp-small, not a sweep")
+    assert guarded(["show", file]) == 0
+    assert capsys.readouterr().out.splitlines()[-5:] == lines[-5:]
+    assert guarded(["compare", file, file]) == 2
+    assert capsys.readouterr().err.splitlines()[0] == f"error: {file} is a training of mlp-small, not a sweep"
 
 
-def test_a_language_model_under_an_outer_mpirun():
-    words = ["-m", "busbw", "train", "gpt-small", "--sequence", "8", "--precision", "fp16", "--accel", "topk", "--format", "json"]
-    words += ["--batch-size", "1", "--warmup", "1", "--iters", "1", "--batches", "1"]
-    line = mpirun.command(mpirun.find(), [sys.executable, *words], 2)
-    environment = {**os.environ, "PYTHONPATH": SOURCE}
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 0, done.stderr
-    training = json.loads(done.stdout[done.stdout.index("{") :])["training"]
-    assert training["unit"] == "seq"
+def test_a_language_model_is_trained(job):
+    code, out = job[1][0][1]
+    training = json.loads(out)["training"]
+    assert (code, training["unit"]) == (0, "seq")
     assert [one["method"] for one in training["runs"]] == ["alone", "topk"]
 
 
@@ -70,12 +76,12 @@ def test_a_killed_rank_is_named_and_finished_methods_are_kept(tmp_path):
     line = [sys.executable, "-m", "busbw", *words, "--json", str(file)]
     environment = {**os.environ, "PYTHONPATH": SOURCE}
     with subprocess.Popen(line, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        end = time.monotonic() + 90
+        end = time.monotonic() + HANG_S
         while time.monotonic() < end and not (file.exists() and json.loads(file.read_text())["training"]["runs"]):
             time.sleep(0.1)
         result = json.loads(file.read_text())
         os.kill(result["world"]["devices"][1]["pid"], signal.SIGKILL)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=HANG_S)
     assert process.returncode == 3
     assert "died of signal 9 (SIGKILL), after the method " in said, said
     kept = json.loads(file.read_text())

@@ -21,8 +21,7 @@ import busbw.horovod.torch as hvd
 
 def rank(folder: Path, number: int, size: int, hosts: int, port: int, module: str, names: list[str]) -> None:
     """Join the job, run, leave; never returns."""
-    for descriptor, kind in ((1, "out"), (2, "err")):
-        os.dup2(os.open(folder / f"{number}.{kind}", os.O_CREAT | os.O_WRONLY | os.O_APPEND), descriptor)
+    ranks.redirect(folder, number)
     host, of_host = number * hosts // size, size // hosts
     os.environ |= {
         "HOROVOD_RANK": str(number),

@@ -131,6 +131,10 @@ def builds_are_told():
     assert isinstance(hvd.cuda_built(), bool) and hvd.nccl_built() in (0, hvd.nccl_built())
 
 
+def gloo_uses_the_network_that_horovodrun_was_given():
+    assert os.environ["BUSBW_IFNAME"] == "127.0.0.0/8" and os.environ["GLOO_SOCKET_IFNAME"] == "lo"
+
+
 def an_elastic_training_goes_on():
     model = nn.Linear(2, 1)
     state = hvd.elastic.TorchState(

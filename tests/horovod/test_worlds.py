@@ -13,7 +13,7 @@ CONTRACTS = hvd_jobs.contracts(hvd_worlds, {"hvd_size"} | APART)
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
     folder = tmp_path_factory.mktemp("job")
-    return hvd_jobs.run(folder, "hvd_worlds", CONTRACTS, 2, HVD_FOLDER=str(folder))
+    return hvd_jobs.run(folder, "hvd_worlds", CONTRACTS, 2, HVD_FOLDER=str(folder), BUSBW_IFNAME="127.0.0.0/8")
 
 
 @pytest.mark.parametrize("name", CONTRACTS)

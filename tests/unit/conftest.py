@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "hosts"))  # trees of machines
 sys.path.insert(0, str(Path(__file__).parent / "check"))  # cases*.py
+sys.path.append(str(Path(__file__).parents[1] / "accel"))  # jobs of ranks with PyTorch
 
 settings.register_profile("busbw", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busbw")

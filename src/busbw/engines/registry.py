@@ -48,6 +48,7 @@ class EngineRow:
 
 
 GPU_DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu")  # the driver's: Linux, WSL, Jetson
+ROCM_DEVICE = "/dev/kfd"  # AMD's, which a PyTorch for ROCm drives
 NUMPY = {"numpy": "numpy", "ml_dtypes": "ml_dtypes"}  # for the data of verification
 
 
@@ -190,7 +191,9 @@ def gpu_count() -> int:
 
 
 def torch_gpus() -> int:
-    """GPUs that PyTorch sees here."""
+    """GPUs that PyTorch sees here. Where no driver is loaded PyTorch is not asked: to import it takes seconds."""
+    if not any(Path(device).exists() for device in (*GPU_DEVICES, ROCM_DEVICE)):
+        return 0
     import torch
 
     return int(torch.cuda.device_count())

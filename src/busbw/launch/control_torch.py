@@ -3,6 +3,7 @@
 It is separate from torch.distributed's default group, which the torch engine measures.
 """
 
+import itertools
 import os
 import pickle
 import sys
@@ -18,6 +19,7 @@ from busbw.launch.environment import Membership
 
 LIMIT = timedelta(minutes=30)  # of a collective; longer than any measurement between two of them
 JOIN_LIMIT = timedelta(minutes=2)
+_NUMBERS = itertools.count()  # of this process' joins: torchrun's store keeps the addresses of earlier ones
 _OPS = {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
 
 
@@ -36,7 +38,7 @@ class TorchControl:
         interfaces.name_for_gloo(os.environ.get("MASTER_ADDR", ""))
         try:
             store, process, processes = next(dist.rendezvous("env://", timeout=JOIN_LIMIT))
-            return cls(store, process, processes, "busbw")
+            return cls(store, process, processes, f"busbw{next(_NUMBERS)}")
         except (RuntimeError, ValueError) as error:
             where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
             raise NoMeasurement(

@@ -56,7 +56,8 @@ def launcher_command(job: AnyJob, where: Where) -> LauncherCommand | None:
             raise UsageError(f"engine {row.name} runs in this process and starts no ranks on hosts", "leave out --hosts")
         return None
     if named:
-        named = share(named, where.ranks, _slots_per_host(row))
+        asked = where.ranks is None and not all(host.slots for host in named)
+        named = share(named, where.ranks, _slots_per_host(row) if asked else 1)
     ranks = sum(host.slots for host in named) or (_local_ranks(row, job, where) if row else 1)
     prepared = _prepared(job, row.name if row else AUTO, ranks)
     # Local ranks inherit the environment; ranks on other hosts get the variables that affect communication.

@@ -1,5 +1,7 @@
 """The table of engines: names, the options each ignores, and the choice of an engine for ranks on other hosts."""
 
+import sys
+
 import msgspec
 import pytest
 
@@ -43,3 +45,13 @@ def test_ranks_on_other_hosts_choose_auto_themselves() -> None:
     assert here is not None
     with pytest.raises(UsageError):
         choose_for("nope", elsewhere=True)
+
+
+def test_without_a_driver_pytorch_is_not_imported_to_count_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "GPU_DEVICES", ())
+    monkeypatch.setattr(registry, "ROCM_DEVICE", "/dev/none")
+    monkeypatch.setitem(sys.modules, "torch", None)  # an import raises
+    assert registry.torch_gpus() == 0
+    monkeypatch.setattr(registry, "ROCM_DEVICE", "/dev/null")
+    with pytest.raises(ImportError):
+        registry.torch_gpus()

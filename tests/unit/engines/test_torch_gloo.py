@@ -1,41 +1,36 @@
 """The torch engine on CPUs: what PyTorch's Gloo supports gives correct data, and the rest is refused with a reason, without a hang.
 
-torch_gloo_rank.py runs the table on two ranks of torchrun, whose control channel is Gloo. Tests of `busbw replay` have ranks of mpirun.
+torch_gloo_rank.py runs the table on two ranks as of torchrun, whose control channel is Gloo. Tests of `busbw replay` have ranks of mpirun.
 """
 
-import json
-import os
-import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import jobs
 import pytest
 
 from busbw.core.collectives import BY_NAME, COLLECTIVES
 from busbw.core.dtypes import DTYPES
 from busbw.core.redops import REDOPS
-from busbw.launch import job, torchrun
 
-pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("gloo matrix")]  # the matrix is run once
-LIMIT_S = 100
-PROGRAM = Path(__file__).with_name("torch_gloo_rank.py")
-SOURCE = Path(__file__).parents[3] / "src"
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.xdist_group("gloo matrix"),  # which is run once
+    pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed"),
+]
+MODULE = Path(__file__).with_name("torch_gloo_rank.py")
 # Supported by every PyTorch since 2.4; newer ones may support more.
 TYPES = ("int8", "uint8", "int32", "int64", "half", "float", "double")
 OPERATORS = ("sum", "prod", "min", "max")
 
 
 @pytest.fixture(scope="module")
-def seen() -> dict[str, Any]:
-    """The outcome of the matrix."""
-    pytest.importorskip("torch", reason="PyTorch is not installed")
-    said: list[bytes] = []
-    talk: list[bytes] = []
-    # Without a visible GPU the engine uses Gloo.
-    env = {**os.environ, "PYTHONPATH": str(SOURCE), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    status = job.run(torchrun.command([sys.executable, str(PROGRAM)], 2), env, said.append, talk.append, LIMIT_S)
-    assert status == 0, b"\n".join(talk).decode(errors="replace")
-    answer: dict[str, Any] = json.loads(said[0])
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The outcome of the matrix. Without a visible GPU the engine uses Gloo."""
+    folder = tmp_path_factory.mktemp("job")
+    said = jobs.run(folder, str(MODULE), ["matrix"], 2, program=jobs.AS_TORCHRUN, CUDA_VISIBLE_DEVICES="")
+    answer: dict[str, Any] = jobs.all_well(said)[0]["matrix"]
     return answer
 
 
@@ -63,5 +58,5 @@ def test_gloo_refusals_are_the_same_on_all_ranks_and_quoted(seen: dict[str, Any]
     assert "Gloo" in seen["refused"]["all_reduce float mulsum"], "mulsum is NCCL's own"
 
 
-def test_torchruns_ranks_meet_over_gloo(seen: dict[str, Any]) -> None:
+def test_ranks_as_of_torchrun_meet_over_gloo(seen: dict[str, Any]) -> None:
     assert (seen["total"], seen["parts"], seen["name"]) == ([3.0, 2.0], [0], "from 0")

@@ -1,11 +1,11 @@
 """One rank of test_torch_gloo.py: verifies every combination that PyTorch's Gloo supports, and records what it refuses and why.
 
-Started under torchrun. Rank 0 prints one JSON object.
+A rank as of torchrun.
 """
 
 import json
 import os
-import sys
+from typing import Any
 
 from busbw.core.collectives import COLLECTIVES
 from busbw.core.dtypes import DTYPES
@@ -70,13 +70,13 @@ class Matrix:
         return f"{seen.count} wrong from offset {seen.offset}" if seen.count else ""
 
 
-def main() -> int:
-    """Run the matrix; exits 0 even if data was wrong: the JSON has the outcome."""
+def matrix() -> dict[str, Any]:
+    """Run the matrix; the outcome, with what the control channel gave."""
     control = join(dict(os.environ), expect=2)
     engine = TorchEngine(control, SweepSpec(collective="reduce"), control.process, 0, control.process)
     engine.allocate(ROOM_BYTES, ROOM_BYTES)
-    matrix = Matrix(engine, control)
-    matrix.run()
+    found = Matrix(engine, control)
+    found.run()
     half = control.split(control.process)
     answer = {
         "total": control.reduce_all([control.process + 1.0, 1.0], "sum"),
@@ -84,21 +84,14 @@ def main() -> int:
         "name": control.bcast(f"from {control.process}"),
         "ranks": engine.size,
         "backend": engine.library().versions["backend"],
-        "verified": matrix.verified,
-        "wrong": [line for some in control.allgather(matrix.wrong) for line in some],
-        "refused": matrix.refused,
-        "refused alike": len({json.dumps(one) for one in control.allgather(matrix.refused)}) == 1,
-        "caught": control.allgather(matrix.caught),
+        "verified": found.verified,
+        "wrong": [line for some in control.allgather(found.wrong) for line in some],
+        "refused": found.refused,
+        "refused alike": len({json.dumps(one) for one in control.allgather(found.refused)}) == 1,
+        "caught": control.allgather(found.caught),
         "devices": [device.rank for some in control.allgather(engine.devices()) for device in some],
     }
     engine.close()
-    if control.process == 0:
-        sys.stdout.write(json.dumps(answer) + "\n")
-        sys.stdout.flush()
     half.close()
     control.close()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return answer

@@ -1,10 +1,9 @@
 """Flight Recorder dumps of a job that hangs: real ones of ranks over Gloo, of which one does not call what the others wait in."""
 
-import os
-import subprocess
-import sys
+from importlib.util import find_spec
 from pathlib import Path
 
+import jobs
 import pytest
 from ras_service import as_json, comm, rank, service
 
@@ -13,23 +12,20 @@ from busbw.cli.main import guarded
 from busbw.core.errors import UsageError
 
 RANKS = 3
-pytestmark = pytest.mark.torch
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.xdist_group("dumps"),  # the job is run once
+    pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed"),
+]
 
 
 @pytest.fixture(scope="module")
 def dumps(tmp_path_factory) -> Path:
     """The folder of the ranks' dumps."""
-    pytest.importorskip("torch")
-    folder, store = tmp_path_factory.mktemp("dumps"), tmp_path_factory.mktemp("store") / "store"
-    words = [sys.executable, str(Path(__file__).with_name("gloo_rank.py"))]
-    environment = {**os.environ, "TORCH_FR_BUFFER_SIZE": "100"}
-    started = [
-        subprocess.Popen([*words, str(number), str(RANKS), str(store), str(folder)], env=environment, stderr=subprocess.PIPE)
-        for number in range(RANKS)
-    ]
-    for one in started:
-        _, error = one.communicate(timeout=90)
-        assert one.returncode == 0, error
+    folder = tmp_path_factory.mktemp("dumps")
+    module = str(Path(__file__).with_name("gloo_rank.py"))
+    more = {"TORCH_FR_BUFFER_SIZE": "100", "DUMPS": str(folder)}
+    jobs.all_well(jobs.run(tmp_path_factory.mktemp("job"), module, ["hanging"], RANKS, **more))
     return folder
 
 

@@ -3,6 +3,11 @@
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
+
+import pytest
+
+from busbw.launch.control import SoloControl
 
 PROGRAM = """
 import torch
@@ -21,16 +26,25 @@ print(torch.get_num_threads())
 
 def threads(**variables: str) -> list[int]:
     env = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")} | variables
-    done = subprocess.run([sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, timeout=110, check=True)
     return [int(word) for word in done.stdout.split()]
 
 
+@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
 def test_a_rank_of_mpirun_uses_all_processors() -> None:
     processors = len(os.sched_getaffinity(0))
     begun, inside, after, shared = threads(OMPI_COMM_WORLD_LOCAL_SIZE="1")  # with MKL, torch begins with one by this variable
     assert (inside, after, shared) == (min(processors, 16), begun, processors)
 
 
-def test_omp_num_threads_stays() -> None:
-    processors = len(os.sched_getaffinity(0))
-    assert threads(OMP_NUM_THREADS="1") == [1, min(processors, 16), 1, 1]
+def test_omp_num_threads_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    from busbw.accel import host_threads
+    from busbw.train.job import share_processors
+
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    with host_threads.torch_threads(1):  # as torch begins with that variable, and after this test as before
+        with host_threads.torch_threads(host_threads.usable()):
+            assert torch.get_num_threads() == min(len(os.sched_getaffinity(0)), 16)
+        share_processors(SoloControl())
+        assert torch.get_num_threads() == 1

@@ -1,0 +1,25 @@
+"""`busbw train` as ranks of torchrun run it, twice in each process: each returns its exit code and what it printed."""
+
+import contextlib
+import io
+import os
+from pathlib import Path
+
+from busbw.cli.main import guarded
+
+
+def _said(*words: str) -> tuple[int, str]:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        code = guarded(["train", *words])
+    return code, printed.getvalue()
+
+
+def methods_in_turn() -> tuple[int, str]:
+    steps = ("--batch-size", "2", "--warmup", "2", "--iters", "2", "--batches", "1", "--rounds", "2")
+    return _said("mlp-small", *steps, "--compare", "none,topk", "--json", str(Path(os.environ["RESULTS"], "r.json")))
+
+
+def a_language_model() -> tuple[int, str]:
+    steps = ("--batch-size", "1", "--warmup", "1", "--iters", "1", "--batches", "1")
+    return _said("gpt-small", "--sequence", "8", *steps, "--precision", "fp16", "--accel", "topk", "--format", "json")
