@@ -32,7 +32,7 @@ def called(request: pytest.FixtureRequest) -> list[str]:
     if isinstance(request.param, int):
         return [str(request.param)]
     if shutil.which("nm") is None:
-        pytest.skip("no nm (binutils) to find libnccl's functions with")
+        pytest.skip("no nm (binutils): make test-tools")
     return [str(newest(TUNERS, version_of(request.param, WITH_COSTS))), str(request.param)]
 
 

@@ -84,4 +84,4 @@ def ssh_hosts() -> Iterator[object]:
         with netlab.lab(hosts=4, sshd=True) as lab:
             yield lab, lab.environment()
     except netlab.Unavailable as error:
-        pytest.skip(f"no emulated hosts with sshd: {error}")
+        pytest.skip(f"no emulated hosts with sshd: {error} (make test-tools)")

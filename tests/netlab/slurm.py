@@ -47,7 +47,7 @@ def cluster(lab: Any, folder: Path, cpus: int = 4) -> Iterator[Cluster]:
     """
     missing = [program for program in PROGRAMS if not shutil.which(program)]
     if missing:
-        raise Unavailable(f"no {', '.join(missing)} here")
+        raise Unavailable(f"no {', '.join(missing)} here: make test-tools")
     made = Cluster(lab, folder)
     configure(lab, folder, cpus)
     with contextlib.ExitStack() as undo:

@@ -95,7 +95,7 @@ def test_a_host_that_refuses_is_named(open_mpi, two_hosts, monkeypatch):
     assert error.exit == 3
 
 
-@pytest.mark.skipif(not shutil.which("ssh"), reason="ssh is not installed")
+@pytest.mark.skipif(not shutil.which("ssh"), reason="no ssh: make test-tools")
 def test_a_host_unreachable_by_real_ssh_is_named(open_mpi, two_hosts):
     agentless = {name: value for name, value in two_hosts.environment().items() if not name.endswith("_agent")}
     asked = parse_hosts("10.77.0.1:1,10.77.0.9:1")

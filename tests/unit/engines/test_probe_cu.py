@@ -17,7 +17,7 @@ from busbw.engines.host_memory import expected
 
 COMPILER = shutil.which("g++")
 pytestmark = [
-    pytest.mark.skipif(COMPILER is None, reason="no g++ to build probe.cu with"),
+    pytest.mark.skipif(COMPILER is None, reason="no g++: make test-tools"),
     pytest.mark.xdist_group("probe.cu"),  # which is built once
 ]
 

@@ -13,7 +13,7 @@ from busbw.link.driver import Tournament
 TEST = perftest.Test(program=perftest.BANDWIDTH, device="mlx5_0", address="10.0.0.1")
 PORT = Endpoint(name="eth0", address="10.0.0.1", network="10.0.0.0/24")
 RDMA = Endpoint(name="eth0", address="10.0.0.1", network="10.0.0.0/24", device="mlx5_0")
-installed = pytest.mark.skipif(shutil.which("ib_write_bw") is None, reason="perftest is not installed")
+installed = pytest.mark.skipif(shutil.which("ib_write_bw") is None, reason="no perftest: make test-tools")
 
 
 @pytest.fixture(autouse=True)
