@@ -21,15 +21,9 @@ def dumps(tmp_path_factory) -> Path:
     """The folder of the ranks' dumps."""
     pytest.importorskip("torch")
     folder, store = tmp_path_factory.mktemp("dumps"), tmp_path_factory.mktemp("store") / "store"
-    words = [sys.executable, str(Path(__file__).with_name("gloo_rank.py"))]
-    environment = {**os.environ, "TORCH_FR_BUFFER_SIZE": "100"}
-    started = [
-        subprocess.Popen([*words, str(number), str(RANKS), str(store), str(folder)], env=environment, stderr=subprocess.PIPE)
-        for number in range(RANKS)
-    ]
-    for one in started:
-        _, error = one.communicate(timeout=90)
-        assert one.returncode == 0, error
+    words = [sys.executable, str(Path(__file__).with_name("gloo_ranks.py")), str(RANKS), str(store), str(folder)]
+    done = subprocess.run(words, env={**os.environ, "TORCH_FR_BUFFER_SIZE": "100"}, capture_output=True, timeout=90, check=False)
+    assert done.returncode == 0, done.stderr
     return folder
 
 
