@@ -10,7 +10,7 @@ import pytest
 from nccl_net import INVALID_USAGE, REMOTE_ERROR
 from peers import Raised, fine, link, move
 
-pytestmark = [pytest.mark.netlab, pytest.mark.timeout(60), pytest.mark.xdist_group("native")]
+pytestmark = [pytest.mark.netlab, pytest.mark.timeout(240), pytest.mark.xdist_group("native")]
 
 M = 1 << 20
 CLOSE_S = 1.0

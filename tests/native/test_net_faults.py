@@ -10,7 +10,7 @@ from nccl_net import REMOTE_ERROR
 from peers import Peer, fine, link, move
 from rails import IPV4, IPV6, Rails
 
-pytestmark = [pytest.mark.netlab, pytest.mark.timeout(90), pytest.mark.xdist_group("native faults")]
+pytestmark = [pytest.mark.netlab, pytest.mark.timeout(240), pytest.mark.xdist_group("native faults")]
 
 M = 1 << 20
 RATE_MBIT = 200.0

@@ -16,7 +16,7 @@ from libnccls import every, version_of
 
 from busbw.host.net_plugin import PATH_BYTES
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.xdist_group("native")]
+pytestmark = [pytest.mark.timeout(240), pytest.mark.xdist_group("native")]
 
 DRIVER = Path(__file__).with_name("libnccl.py")
 OLDEST = 22700

@@ -18,7 +18,7 @@ from nccl_tuner import INIT
 from busbw.core.tuner_table import Rule, Table
 from busbw.core.tuning import Choice
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.xdist_group("native")]
+pytestmark = [pytest.mark.timeout(240), pytest.mark.xdist_group("native")]
 PROGRAM = Path(__file__).with_name("nccl_tuner.py")
 SOURCE = Path(__file__).parents[2] / "src"
 NOTHING = "[(None, 0), (None, 0), (None, 0), (None, 0)] (None, 0)"

@@ -1,7 +1,6 @@
 """Programs of perftest are started and ended; what is missing is said. Debian's own programs run where they are installed."""
 
 import shutil
-import time
 
 import pytest
 
@@ -64,10 +63,8 @@ def test_the_installed_version_is_detected():
 
 @installed
 def test_a_server_without_its_device_says_so():
-    start = time.monotonic()
     with pytest.raises(NoMeasurement, match=r"`ib_write_bw -d mlx5_0 .*`: exit code 1: "):
         perftest.serve(TEST, 10)
-    assert time.monotonic() - start < 5
     with pytest.raises(NoMeasurement, match="exit code 1"):
         perftest.client(TEST, "127.0.0.1", 18515, 10)
 
