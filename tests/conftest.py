@@ -6,6 +6,7 @@ does not start ("the PMIx server's listener thread failed to start").
 
 import contextlib
 import fcntl
+import fnmatch
 import importlib.util
 import json
 import os
@@ -15,6 +16,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,10 +27,54 @@ DAEMON_FOLDER = "prted."  # of Open MPI on emulated hosts: what a test kills lea
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--only-allowed-skips", action="store_true", help="fail if a test is skipped for a reason not in tests/allowed_skips.txt"
+    )
     parser.addoption("--update-golden", action="store_true", help="rewrite the files under tests/golden with what the code makes now")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share a fixture of their module run in one process: another one would make it again."""
+    for item in items:
+        fixtures = item._fixtureinfo.name2fixturedefs.values() if hasattr(item, "_fixtureinfo") else ()
+        shared = any(one.scope == "module" for each in fixtures for one in each)
+        if shared and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
+class _AllowedSkips:
+    """Fails a run in which a test was skipped for a reason that tests/allowed_skips.txt does not have."""
+
+    def __init__(self) -> None:
+        lines = (HERE / "allowed_skips.txt").read_text(encoding="utf-8").splitlines()
+        self._allowed = [line for line in lines if not line.startswith("#")]
+        self._others: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        if not report.skipped or hasattr(report, "wasxfail") or not isinstance(report.longrepr, tuple):
+            return
+        reason = str(report.longrepr[2]).removeprefix("Skipped: ")
+        if not any(fnmatch.fnmatchcase(reason, pattern) for pattern in self._allowed):
+            self._others.append(f"{report.nodeid}: {reason}")
+
+    pytest_collectreport = pytest_runtest_logreport
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self._others and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if self._others:
+            terminalreporter.section("skipped for reasons that tests/allowed_skips.txt does not have", red=True)
+            for line in self._others:
+                terminalreporter.write_line(line)
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--only-allowed-skips") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_AllowedSkips())
     # PyTorch's store asks DNS for the name of each client, and serves nobody meanwhile. A server that does not answer costs 5 s each time.
     os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
     # Tests run side by side. Threads of PyTorch and numpy that wait for each other would take the processors of other tests.
@@ -74,6 +120,12 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 
 @pytest.fixture
+def cpu_s() -> Callable[[], float]:
+    """The CPU seconds that this process and its ended children have used so far: what a test judges by instead of the time of day."""
+    return lambda: sum(os.times()[:4])
+
+
+@pytest.fixture
 def recorded() -> Path:
     """The folder of recorded data."""
     return HERE / "recorded"
@@ -86,7 +138,7 @@ def plugin_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return Path(named).absolute()
     cargo = shutil.which("cargo")
     if cargo is None:
-        pytest.skip("no cargo to build the plugin with: install Rust 1.85 or newer")
+        pytest.skip("no cargo: install Rust 1.85 or newer (https://rustup.rs)")
     command = [cargo, "build", "--release", "--manifest-path", str(NATIVE / "Cargo.toml"), "-p", "plugin"]
     # One worker builds, the others find it built. Each takes a copy: for the next one cargo links the file anew.
     with (Path(tempfile.gettempdir()) / "busbw-native-build.lock").open("w") as lock:

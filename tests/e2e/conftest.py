@@ -25,7 +25,7 @@ Busbw = Callable[..., Done]
 
 
 def _environment(extra: dict[str, str]) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": SOURCE, "BUSBW_ENGINE": "mpi", **extra}
+    return {**os.environ, "PYTHONPATH": SOURCE, "BUSBW_ENGINE": "sim", **extra}
 
 
 @pytest.fixture

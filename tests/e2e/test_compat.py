@@ -18,7 +18,7 @@ def rows(text: str) -> list[list[str]]:
 
 
 def test_text_is_what_wrappers_parse(run):
-    done = run("all_reduce_perf", "-b", "8", "-e", "128", "-f", "2", "-g", "2")
+    done = run("all_reduce_perf", "-b", "8", "-e", "128", "-f", "2", "-g", "2", BUSBW_ENGINE="mpi")
     assert done.code == 0, done.err
     assert done.out.splitlines()[1:3] == [
         "# Collective test starting: all_reduce_perf",
@@ -32,7 +32,7 @@ def test_text_is_what_wrappers_parse(run):
 
 @pytest.mark.parametrize("words", [("-b8", "-e", "8"), ("--minb", "8", "--maxbytes=8"), ("junk", "-b", "4", "-e", "8", "-b", "8")])
 def test_getopt_rules(run, words):
-    done = run("all_reduce_perf", *words, "-g", "2", BUSBW_ENGINE="sim")
+    done = run("all_reduce_perf", *words, "-g", "2")
     assert [fields[0] for fields in rows(done.out)] == ["8"], done.err
 
 
@@ -61,14 +61,14 @@ def test_unknown_options_and_help_print_usage_and_end_with_0(run):
 
 
 def test_soft_fall_backs(run):
-    done = run("all_reduce_perf", "-d", "nope", "-o", "nope", *ONE, BUSBW_ENGINE="sim")
+    done = run("all_reduce_perf", "-d", "nope", "-o", "nope", *ONE)
     assert done.code == 0, done.err
     assert done.out.startswith("invalid type nope, defaulting to float .. \ninvalid op nope, defaulting to sum .. \n")
 
 
 @pytest.mark.parametrize(("least", "code", "word"), [("0.0000001", 0, "OK"), ("100000", 7, "FAILED"), ("garbage", 0, "OK")])
 def test_minimum_bandwidth(run, least, code, word):
-    done = run("all_reduce_perf", *ONE, NCCL_TESTS_MIN_BW=least, BUSBW_ENGINE="sim")
+    done = run("all_reduce_perf", *ONE, NCCL_TESTS_MIN_BW=least)
     assert done.code == code, done.err
     assert re.search(rf"# Avg bus bandwidth    : \S+ {word}$", done.out, re.MULTILINE)
 
@@ -113,7 +113,7 @@ def test_errors_name_the_options_that_are_there(run, words, engine, code, messag
 
 def test_so_they_do_on_a_rank_of_an_outer_launcher(run):
     before = (mpirun.find().path, "-n", "1", "--allow-run-as-root")
-    done = run("all_reduce_perf", *ONE[:4], before=before, BUSBW_ENGINE="sim")
+    done = run("all_reduce_perf", *ONE[:4], before=before)
     assert done.code == 3
     assert "error: the sim engine runs in one process\n\nhint: start it without mpirun, with -g 4\n" in done.err
 
@@ -127,7 +127,7 @@ def test_json_numbers_existing_files_and_lists_every_device(run, tmp_path):
     assert [device["rank"] for device in document["config"]["devices"]] == [0, 1]
     assert document["config"]["ngpus"] == 2
     assert all(value.endswith("=***") for value in document["env"] if value.startswith("HOME="))
-    assert run("all_gather_perf", *ONE, "-J", "out.txt", BUSBW_ENGINE="sim").code == 0
+    assert run("all_gather_perf", *ONE, "-J", "out.txt").code == 0
     assert not (tmp_path / "out.txt").exists()
 
 
@@ -136,12 +136,12 @@ def test_hypercube_needs_a_power_of_two(run):
     assert done.code == 0, done.err
     assert "nRanks 3 is not a power of 2, skipping" in done.out + done.err
     assert "# Avg bus bandwidth    : nan" in done.out
-    twelve = run("hypercube_perf", *ONE, BUSBW_ENGINE="sim")
+    twelve = run("hypercube_perf", *ONE)
     assert [len(fields) for fields in rows(twelve.out)] == [12]
 
 
 def test_split_groups_print_once_with_the_groups_size(run):
-    done = run("all_reduce_perf", "-b", "1K", "-e", "1K", "-g", "4", NCCL_TESTS_SPLIT="MOD 2")
+    done = run("all_reduce_perf", "-b", "1K", "-e", "1K", "-g", "4", NCCL_TESTS_SPLIT="MOD 2", BUSBW_ENGINE="mpi")
     assert done.code == 0, done.err
     assert re.findall(r"Rank +(\d) Group +(\d)", done.out) == [("0", "0"), ("1", "1"), ("2", "0"), ("3", "1")]
     (fields,) = rows(done.out)

@@ -81,7 +81,7 @@ class Terminal:
 @pytest.mark.parametrize("shell", SHELLS)
 def test_tab_completes_commands_options_and_values(shell: str, home: Path) -> None:
     if not shutil.which(shell):
-        pytest.skip(f"needs {shell}: apt-get install {shell}")
+        pytest.skip(f"no {shell}: make test-tools")
     terminal = Terminal(SHELLS[shell], home)
     try:
         terminal.type(f"{READY[shell]}; echo set-''up\n")
@@ -97,7 +97,7 @@ def test_tab_completes_commands_options_and_values(shell: str, home: Path) -> No
 
 def test_fish_completes_them_with_what_they_mean(home: Path) -> None:
     if not shutil.which("fish"):
-        pytest.skip("needs fish: apt-get install fish")
+        pytest.skip("no fish: make test-tools")
     lines = "".join(f"complete -C {shlex.quote(typed)}\n" for typed, _ in TYPED)
     script = f"busbw completion fish | source\n{lines}complete -C 'busbw check --only BW070'\n"
     done = subprocess.run(

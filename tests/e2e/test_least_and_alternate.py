@@ -1,10 +1,5 @@
 """Least busbw, the brief view, and two sets of options in turn."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from busbw.cli.main import guarded
@@ -61,14 +56,3 @@ def test_two_sets_of_options_are_compared_in_turn(capfd):
 def test_what_cannot_be_compared_is_named(words, reason, capfd):
     assert guarded(["compare", *words]) == 2
     assert reason in capfd.readouterr().err
-
-
-@pytest.mark.parametrize(("least", "code"), [("1", 0), ("900", 1)])
-def test_prolog_fails_where_busbw_is_below_the_least(least, code, tmp_path, capsys):
-    assert guarded(["manifest", "prolog", "--least", f"{' '.join(SIM[1:])} --min-busbw {least}"]) == 0
-    script = tmp_path / "prolog.sh"
-    script.write_text(capsys.readouterr().out)
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = subprocess.run(["sh", script], env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == code, done.stdout + done.stderr
-    assert done.stdout.startswith("print busbw: error: busbw ") == bool(code)

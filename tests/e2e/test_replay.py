@@ -20,33 +20,28 @@ def busbw(*arguments: str, code: int = 0) -> str:
     return done.stdout if not code or done.stdout else done.stderr
 
 
-def mixed() -> Pattern:
-    """Three steps on four ranks and three communicators, with a root and a message."""
-    tally = Tally(Header(source="test", world=4), ordered=True)
-    whole, even, odd = tally.comm(4, members=range(4)), tally.comm(2, members=[0, 2]), tally.comm(2, members=[1, 3])
+def mixed(world: int = 4) -> Pattern:
+    """Three steps on an even number of ranks and three communicators, with a root and a message."""
+    tally, half = Tally(Header(source="test", world=world), ordered=True), world // 2
+    whole = tally.comm(world, members=range(world))
+    even, odd = (tally.comm(half, members=range(first, world, 2)) for first in (0, 1))
     for _ in range(3):
         tally.add(Arguments(whole, "all_reduce", 4096, 1024, "float"), gpu_us=10.0)
-        tally.add(Arguments(even, "all_gather", algbw_bytes("all_gather", 100, "half", 2), 100, "half"))
-        tally.add(Arguments(odd, "reduce_scatter", algbw_bytes("reduce_scatter", 100, "half", 2), 100, "half"))
-        tally.add(Arguments(whole, "broadcast", 24, 3, "int64", root=2))
-        tally.add(Arguments(odd, "reduce", 400, 100, "float", root=1))
+        tally.add(Arguments(even, "all_gather", algbw_bytes("all_gather", 100, "half", half), 100, "half"))
+        tally.add(Arguments(odd, "reduce_scatter", algbw_bytes("reduce_scatter", 100, "half", half), 100, "half"))
+        tally.add(Arguments(whole, "broadcast", 24, 3, "int64", root=world - 2))
+        tally.add(Arguments(odd, "reduce", 400, 100, "float", root=half - 1))
         tally.add(Arguments(even, "broadcast", 40, 10, "float", root=0))
-        tally.add(Arguments(whole, "send", 512, 128, "float", rank=0, peer=3))
-        tally.add(Arguments(whole, "recv", 512, 128, "float", rank=3, peer=0))
+        tally.add(Arguments(whole, "send", 512, 128, "float", rank=0, peer=world - 1))
+        tally.add(Arguments(whole, "recv", 512, 128, "float", rank=world - 1, peer=0))
     return tally.pattern()
 
 
-@pytest.fixture
-def recorded(tmp_path: Path) -> Path:
-    file = tmp_path / "pattern.jsonl"
-    file.write_bytes(b"".join(pattern_lines.lines(mixed())))
-    return file
-
-
-@pytest.mark.parametrize("engine", ["mpi", pytest.param("torch", marks=pytest.mark.torch)])
-def test_every_row_is_timed_on_every_communicator(recorded: Path, tmp_path: Path, engine: str):
-    file = tmp_path / "replay.json"
-    table = busbw("replay", str(recorded), "-n", "4", "--engine", engine, "--json", str(file))
+@pytest.mark.parametrize(("engine", "world"), [("mpi", 4), pytest.param("torch", 2, marks=pytest.mark.torch)])
+def test_every_row_is_timed_on_every_communicator(tmp_path: Path, engine: str, world: int):
+    recorded, file = tmp_path / "pattern.jsonl", tmp_path / "replay.json"
+    recorded.write_bytes(b"".join(pattern_lines.lines(mixed(world))))
+    table = busbw("replay", str(recorded), "-n", str(world), "--engine", engine, "--json", str(file))
     rows = json.loads(file.read_text())["replay"]["rows"]
     timed = [(row["row"]["function"], row["times"] and row["times"]["n"]) for row in rows]
     functions = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "broadcast", "send")
@@ -78,20 +73,22 @@ def test_other_number_of_ranks_needs_a_rule(tmp_path: Path):
     assert "# recorded on 4 ranks, scaled to 2 by count" in busbw("replay", str(file), "-n", "2", "--engine", "mpi", "--scale", "count")
 
 
-def test_csv_has_the_columns_of_the_pytorch_benchmark(recorded: Path):
-    lines = busbw("replay", str(recorded), "-n", "4", "--engine", "mpi", "--format", "csv").splitlines(keepends=True)
+def test_csv_has_the_columns_of_the_pytorch_benchmark(tmp_path: Path):
+    file = tmp_path / "pattern.jsonl"
+    file.write_bytes(b"".join(pattern_lines.lines(mixed(2))))
+    lines = busbw("replay", str(file), "-n", "2", "--engine", "mpi", "--format", "csv").splitlines(keepends=True)
     assert lines[0] == TORCH_HEADER
     first = next(csv.reader(lines[1:2], skipinitialspace=True))
-    assert first[:8] == ["allreduce", "1024", "float32", "4", "?", "?", "4096", "?"]
+    assert first[:8] == ["allreduce", "1024", "float32", "2", "?", "?", "4096", "?"]
     assert float(first[8]) > 0
 
 
 def test_call_that_cannot_be_replayed_is_named_and_costs_exit_1(tmp_path: Path):
-    pattern = mixed()
+    pattern = mixed(2)
     del pattern.calls[-1]
     file = tmp_path / "pattern.jsonl"
     file.write_bytes(b"".join(pattern_lines.lines(pattern)))
-    assert "skipped  1 call: a send or receive without its counterpart" in busbw("replay", str(file), "-n", "4", "--engine", "mpi", code=1)
+    assert "skipped  1 call: a send or receive without its counterpart" in busbw("replay", str(file), "-n", "2", "--engine", "mpi", code=1)
 
 
 def test_file_that_is_no_pattern_is_named(tmp_path: Path):

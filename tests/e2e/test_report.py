@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from busbw.cli.main import guarded
+
 ROOT = Path(__file__).parents[2]
 BENCHMARK = ROOT / "benchmarks" / "all_reduce_2xh200_202611"
 LOG = ROOT / "tests" / "recorded" / "nccl_tests" / "all_reduce_2xH200_one_process.txt"
@@ -31,7 +33,7 @@ def test_the_page_is_written_next_to_the_first_file(run, results):
 
 
 def test_a_measured_run_becomes_a_page(run, tmp_path):
-    assert run("busbw", "run", "all_reduce", "--engine", "sim", "-n", "4", "-e", "1M", "--json", "r.json").code == 0
+    assert run("busbw", "run", "all_reduce", "--engine", "sim", "-n", "4", "-b", "64K", "-e", "1M", "--json", "r.json").code == 0
     done = run("busbw", "report", "r.json", "-o", "page.html")
     assert (done.code, done.out, done.err) == (0, "page.html\n", "")
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
@@ -95,16 +97,17 @@ def test_wrong_data_is_exit_code_1_and_still_a_page(run, tmp_path):
         "none",
     ],
 )
-def test_invalid_arguments_are_refused(run, results, words, said, hint):
+def test_invalid_arguments_are_refused(results, monkeypatch, capsys, words, said, hint):
     (results / "notes.txt").write_text("nothing measured\n")
-    (results / "broken").mkdir()
+    for folder in ("bin", "broken"):
+        (results / folder).mkdir()
     (results / "broken" / "half.json").write_text('{"schema": "busbw.result/1", "spec"')
     shutil.copy(LOG, results / "page.html")
     before = {path: path.read_bytes() for path in results.rglob("*.*") if path.is_file()}
-    done = run("busbw", "report", *words)
-    assert (done.code, done.out) == (2, "")
-    assert said in done.err
-    assert hint in done.err
+    monkeypatch.chdir(results)
+    assert guarded(["report", *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and said in err and hint in err
     assert all(path.read_bytes() == content for path, content in before.items())
 
 

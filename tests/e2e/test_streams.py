@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-RUN = "run all_reduce --engine sim -n 2 -e 1M"
+RUN = "run all_reduce --engine sim -n 2 -b 64 -e 64"
+LONG = "run all_reduce --engine sim -n 2 -b 64 -e 32K -f 8"  # of some rows, so that the reader leaves before the last
 
 
 def shell(script: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -19,8 +20,19 @@ def shell(script: str, folder: Path, **variables: str) -> subprocess.CompletedPr
     return subprocess.run(["bash", "-c", known + script], cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False)
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("words", ["--help", "run --help", "history list --help", "--version", "engines", RUN])
+@pytest.mark.parametrize(
+    ("words", "unbuffered"),
+    [
+        ("--help", ""),
+        ("--help", "1"),
+        ("run --help", ""),
+        ("history list --help", "1"),
+        ("--version", ""),
+        ("engines", "1"),
+        (RUN, ""),
+        (RUN, "1"),
+    ],
+)
 def test_a_full_disk_under_stdout_is_reported(tmp_path: Path, words: str, unbuffered: str) -> None:
     done = shell(f"busbw {words} > /dev/full", tmp_path, PYTHONUNBUFFERED=unbuffered)
     assert (done.returncode, done.stderr.splitlines()[0]) == (3, "error: stdout: No space left on device")
@@ -33,15 +45,15 @@ def test_a_reader_who_leaves_at_once_is_no_failure(tmp_path: Path, words: str) -
 
 
 def test_the_json_file_is_complete_if_stdout_is_closed(tmp_path: Path) -> None:
-    done = shell(f"busbw {RUN} -N 20 --json r.json | head -1", tmp_path)
+    done = shell(f"busbw {LONG} -N 20 --json r.json | head -1", tmp_path)
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 1)
     assert done.stderr == "note: stdout was closed; measuring continues for r.json (Ctrl-C ends it)\n"
     result = json.loads((tmp_path / "r.json").read_bytes())
-    assert (result["complete"], result["rows"][-1]["size_bytes"]) == (True, 1 << 20)
+    assert (result["complete"], result["rows"][-1]["size_bytes"]) == (True, 32 << 10)
 
 
 def test_a_full_disk_under_stderr_does_not_stop_the_run(tmp_path: Path) -> None:
-    done = shell(f"busbw {RUN} -N 20 --json r.json 2> /dev/full | head -1", tmp_path)
+    done = shell(f"busbw {LONG} -N 20 --json r.json 2> /dev/full | head -1", tmp_path)
     assert done.returncode == 0
     assert json.loads((tmp_path / "r.json").read_bytes())["complete"] is True
     assert shell("busbw run nothing 2> /dev/full", tmp_path).returncode == 2

@@ -8,7 +8,7 @@ from typing import Any
 from nccl_net import Net, NetError
 from payload import Buffer
 
-POLL_S = 20e-6
+POLL_S, MOST_POLL_S = 20e-6, 500e-6  # between two tests of what is outstanding; longer and longer while nothing moves
 
 
 @dataclass
@@ -106,12 +106,15 @@ class Flow:
 
 def run(net: Net, flows: list[Flow], limit_s: float, until_posted: bool = False) -> None:
     """Run all flows until each has ended or the limit has passed, or only until everything is posted."""
-    deadline = time.monotonic() + limit_s
+    deadline, pause_s = time.monotonic() + limit_s, POLL_S
     while time.monotonic() < deadline:
         busy = [flow for flow in flows if not flow.over]
         if not busy or (until_posted and all(flow.posted >= min(flow.window * flow.group, len(flow.messages)) for flow in busy)):
             return
         moved = [flow.step(net) for flow in busy]
-        if not any(moved):
+        if any(moved):
+            pause_s = POLL_S
+        else:
             # NCCL spins here, but two spinning processes would leave no core for the transport's threads on a small machine.
-            time.sleep(POLL_S)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, MOST_POLL_S)

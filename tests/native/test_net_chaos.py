@@ -13,7 +13,7 @@ from chaos import Course, flows
 from peers import link
 from rails import IPV4, IPV6
 
-pytestmark = [pytest.mark.netlab, pytest.mark.timeout(90), pytest.mark.xdist_group("native faults")]
+pytestmark = [pytest.mark.netlab, pytest.mark.timeout(240), pytest.mark.xdist_group("native faults")]
 
 COURSES = int(os.environ.get("BUSBW_TEST_CHAOS", "1"))
 RATE_MBIT = 400.0

@@ -7,7 +7,7 @@ import pytest
 from peers import Peer, fine, link, move
 from rails import IPV4, IPV6
 
-pytestmark = [pytest.mark.netlab, pytest.mark.timeout(60), pytest.mark.xdist_group("native faults")]
+pytestmark = [pytest.mark.netlab, pytest.mark.timeout(240), pytest.mark.xdist_group("native faults")]
 
 PAUSE_S = 0.05  # for packets of an idle network
 SOME = [[1 << 20, 1, 0], [100, 2, 0]]

@@ -1,4 +1,7 @@
-"""Errors of a net plugin: a message that is too long, a peer that closes or dies, an invalid setting."""
+"""Errors of a net plugin: a message that is too long, a peer that closes or dies, an invalid setting.
+
+The table's version does not matter here: test_net_traffic.py and test_net_setup.py use each.
+"""
 
 import signal
 import time
@@ -7,7 +10,7 @@ import pytest
 from nccl_net import INVALID_USAGE, REMOTE_ERROR
 from peers import Raised, fine, link, move
 
-pytestmark = [pytest.mark.netlab, pytest.mark.timeout(60), pytest.mark.xdist_group("native")]
+pytestmark = [pytest.mark.netlab, pytest.mark.timeout(240), pytest.mark.xdist_group("native")]
 
 M = 1 << 20
 CLOSE_S = 1.0
@@ -15,8 +18,8 @@ DEATH_S = 2.0
 
 
 @pytest.mark.parametrize(("posted", "sent"), [(0, 1), (10, 11), (16384, 16385), (M, 2 * M), (3, 64 * M)])
-def test_a_message_longer_than_its_buffer_is_an_error(job, rail, version, posted, sent):
-    a, b = job(rail, version)
+def test_a_message_longer_than_its_buffer_is_an_error(job, rail, posted, sent):
+    a, b = job(rail)
     sender, receiver = link(a, b)[0]
     a.start("traffic", flows=[{"comm": sender, "way": "send", "messages": [[sent, 1, 0]]}], limit_s=2)
     received = b.call("traffic", flows=[{"comm": receiver, "way": "recv", "messages": [[sent, 1, 0, posted]]}], limit_s=5)["flows"][0]
@@ -27,8 +30,8 @@ def test_a_message_longer_than_its_buffer_is_an_error(job, rail, version, posted
     assert str(posted) in log and str(sent) in log, log
 
 
-def test_a_receiver_closes_with_requests_outstanding(job, family, version):
-    a, b = job(family, version)
+def test_a_receiver_closes_with_requests_outstanding(job, family):
+    a, b = job(family)
     sender, receiver = link(a, b)[0]
     b.call("traffic", flows=[{"comm": receiver, "way": "recv", "messages": [[M, 1, 0]] * 8}], until_posted=True)
     closed = b.call("close", way="recv", comm=receiver)
@@ -38,8 +41,8 @@ def test_a_receiver_closes_with_requests_outstanding(job, family, version):
     assert a.call("close", way="send", comm=sender)["seconds"] < CLOSE_S
 
 
-def test_a_sender_closes_with_requests_outstanding(job, family, version):
-    a, b = job(family, version)
+def test_a_sender_closes_with_requests_outstanding(job, family):
+    a, b = job(family)
     sender, receiver = link(a, b)[0]
     a.call("traffic", flows=[{"comm": sender, "way": "send", "messages": [[64 * M, 1, 0]] * 8}], until_posted=True)
     assert a.call("close", way="send", comm=sender)["seconds"] < CLOSE_S
@@ -48,8 +51,8 @@ def test_a_sender_closes_with_requests_outstanding(job, family, version):
     assert b.call("close", way="recv", comm=receiver)["seconds"] < CLOSE_S
 
 
-def test_messages_sent_before_a_close_still_arrive(job, rail, version):
-    a, b = job(rail, version)
+def test_messages_sent_before_a_close_still_arrive(job, rail):
+    a, b = job(rail)
     sender, receiver = link(a, b)[0]
     some = [[size, number, 0] for number, size in enumerate([0, 10, 1000, 16000])]
     sent = a.call("traffic", flows=[{"comm": sender, "way": "send", "messages": some}], limit_s=1)["flows"][0]
@@ -60,8 +63,8 @@ def test_messages_sent_before_a_close_still_arrive(job, rail, version):
     assert received["done"] >= sent["done"], "a completed message must not be lost"
 
 
-def test_close_does_not_wait_for_a_stopped_peer(job, rail, version):
-    a, b = job(rail, version)
+def test_close_does_not_wait_for_a_stopped_peer(job, rail):
+    a, b = job(rail)
     (sender, _), back = link(a, b)[0], link(b, a)[0]
     a.call("traffic", flows=[{"comm": sender, "way": "send", "messages": [[16 * M, 1, 0]] * 8}], until_posted=True)
     a.call("traffic", flows=[{"comm": back[1], "way": "recv", "messages": [[M, 1, 0]] * 8}], until_posted=True)
@@ -74,8 +77,8 @@ def test_close_does_not_wait_for_a_stopped_peer(job, rail, version):
 
 
 @pytest.mark.parametrize("dies", ["sender", "receiver", "waiting sender"])
-def test_a_killed_peer_is_named(job, family, version, dies):
-    a, b = job(family, version)
+def test_a_killed_peer_is_named(job, family, dies):
+    a, b = job(family)
     sender, receiver = link(a, b)[0]
     endless = [[M, 1, 0]] * 2000
     if dies != "waiting sender":  # killed in the middle of messages, else before the first
@@ -94,8 +97,8 @@ def test_a_killed_peer_is_named(job, family, version, dies):
     assert family.hosts[host].interfaces[0] in log, log
 
 
-def test_a_peer_that_exits_without_closing_is_reported(job, rail, version):
-    a, b = job(rail, version)
+def test_a_peer_that_exits_without_closing_is_reported(job, rail):
+    a, b = job(rail)
     sender, receiver = link(a, b)[0]
     fine(*move(a, b, (sender, receiver), [[1000, 1, 0]]), messages=1)
     b.start("traffic", flows=[{"comm": receiver, "way": "recv", "messages": [[M, 1, 0]]}], limit_s=10)
@@ -123,8 +126,8 @@ def test_a_briefly_stopped_peer_is_not_an_error(job, rail):
         ("BUSBW_NET_STREAM", "4"), ("BUSBW_NET_IFNAME", "nonesuch"), ("NCCL_SOCKET_IFNAME", "nonesuch"),
     ],
 )  # fmt: skip
-def test_an_invalid_setting_ends_init_with_one_clear_line(lone, version, variable, value):
-    peer = lone(version, **{variable: value, "NCCL_NET": "busbw"})
+def test_an_invalid_setting_ends_init_with_one_clear_line(lone, variable, value):
+    peer = lone(**{variable: value, "NCCL_NET": "busbw"})
     with pytest.raises(Raised) as raised:
         peer.call("init")
     assert raised.value.code

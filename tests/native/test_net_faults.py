@@ -10,10 +10,10 @@ from nccl_net import REMOTE_ERROR
 from peers import Peer, fine, link, move
 from rails import IPV4, IPV6, Rails
 
-pytestmark = [pytest.mark.netlab, pytest.mark.timeout(90), pytest.mark.xdist_group("native faults")]
+pytestmark = [pytest.mark.netlab, pytest.mark.timeout(240), pytest.mark.xdist_group("native faults")]
 
 M = 1 << 20
-RATE_MBIT = 400.0
+RATE_MBIT = 200.0
 RATE = RATE_MBIT * 1e6 / 8  # bytes a second of one rail
 GOES_ON_S = 2.0  # after a NIC is lost
 RUN = 40  # messages: many more than complete at the same moment

@@ -16,7 +16,7 @@ from libnccls import every, version_of
 
 from busbw.host.net_plugin import PATH_BYTES
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.xdist_group("native")]
+pytestmark = [pytest.mark.timeout(240), pytest.mark.xdist_group("native")]
 
 DRIVER = Path(__file__).with_name("libnccl.py")
 OLDEST = 22700
@@ -43,7 +43,7 @@ def version(libnccl: Path) -> int:
 def log(libnccl: Path, version: int, plugin_library: Path, tmp_path: Path) -> Run:
     """Creates and destroys communicators in libnccl with the plugin; returns one line for each call, then the log."""
     if shutil.which("nm") is None:
-        pytest.skip("no nm (binutils) to find libnccl's functions with")
+        pytest.skip("no nm (binutils): make test-tools")
 
     def run(communicators: int = 1, plugin: Path = plugin_library, **variables: str) -> str:
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("NCCL_", "BUSBW_"))}

@@ -8,7 +8,7 @@ from nccl_net import REMOTE_ERROR
 from peers import Peer, fine, link, move
 from rails import Rails
 
-pytestmark = [pytest.mark.netlab, pytest.mark.timeout(90), pytest.mark.xdist_group("native faults")]
+pytestmark = [pytest.mark.netlab, pytest.mark.timeout(240), pytest.mark.xdist_group("native faults")]
 
 SOME = 20_000  # bytes of a message of one chunk
 DOUBT_S = 3.0

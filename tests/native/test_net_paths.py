@@ -15,7 +15,7 @@ from peers import fine, link, move
 from rails import IPV4, IPV6
 from streams import Stream, of_process, slave
 
-pytestmark = [pytest.mark.netlab, pytest.mark.timeout(90), pytest.mark.xdist_group("native")]
+pytestmark = [pytest.mark.netlab, pytest.mark.timeout(240), pytest.mark.xdist_group("native")]
 
 M = 1 << 20
 STREAMS = 4

@@ -13,7 +13,7 @@ import pytest
 from peers import Peer, fine, link
 from rails import Rails
 
-pytestmark = [pytest.mark.netlab, pytest.mark.timeout(60), pytest.mark.xdist_group("native")]
+pytestmark = [pytest.mark.netlab, pytest.mark.timeout(240), pytest.mark.xdist_group("native")]
 
 M = 1 << 20
 ETHERNET, HEADERS = 14, 52

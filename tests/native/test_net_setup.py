@@ -9,7 +9,7 @@ from abi import NET_TABLES
 from nccl_net import HANDLE_BYTES, INTERNAL_ERROR, INVALID_USAGE
 from peers import Raised, fine, link, move
 
-pytestmark = [pytest.mark.netlab, pytest.mark.timeout(60), pytest.mark.xdist_group("native")]
+pytestmark = [pytest.mark.netlab, pytest.mark.timeout(240), pytest.mark.xdist_group("native")]
 
 # A call that waits for the network takes at least a round trip, usually a timer. A busy machine makes short calls longer.
 AT_ONCE_S = 0.02

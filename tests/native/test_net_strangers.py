@@ -13,7 +13,7 @@ import pytest
 from peers import Peer, Raised, fine, link, move
 from rails import Rails
 
-pytestmark = [pytest.mark.netlab, pytest.mark.timeout(60), pytest.mark.xdist_group("native")]
+pytestmark = [pytest.mark.netlab, pytest.mark.timeout(240), pytest.mark.xdist_group("native")]
 
 STRANGER = str(Path(__file__).with_name("stranger.py"))
 KINDS = ["scanner", "garbage", "half a hello", "wrong token", "crowd"]

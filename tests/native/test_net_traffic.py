@@ -6,7 +6,7 @@ import time
 import pytest
 from peers import both, fine, link, move
 
-pytestmark = [pytest.mark.netlab, pytest.mark.timeout(90), pytest.mark.xdist_group("native")]
+pytestmark = [pytest.mark.netlab, pytest.mark.timeout(240), pytest.mark.xdist_group("native")]
 
 K, M = 1 << 10, 1 << 20
 EDGES = [

@@ -17,7 +17,7 @@ INVALID_USAGE = 5
 def loader(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The C program, built."""
     if shutil.which("gcc") is None:
-        pytest.skip("no gcc to build the C program that loads the library")
+        pytest.skip("no gcc: make test-tools")
     folder = tmp_path_factory.mktemp("dlopen")
     program = folder / "dlopen"
     (folder / "versions.h").write_text(header())
@@ -52,7 +52,7 @@ def test_a_bad_setting_warns_only_if_busbw_was_requested(loader: Path, plugin_li
 
 def test_only_the_plugin_tables_are_exported(plugin_library: Path) -> None:
     if shutil.which("nm") is None:
-        pytest.skip("no nm (binutils) to list the symbols")
+        pytest.skip("no nm (binutils): make test-tools")
     run = subprocess.run(["nm", "-D", "--defined-only", plugin_library], capture_output=True, text=True, check=True)
     kinds = {line.split()[-1]: line.split()[-2] for line in run.stdout.splitlines()}
     assert {name for name in kinds if not name.startswith("busbw_")} == SYMBOLS

@@ -18,7 +18,7 @@ from nccl_tuner import INIT
 from busbw.core.tuner_table import Rule, Table
 from busbw.core.tuning import Choice
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.xdist_group("native")]
+pytestmark = [pytest.mark.timeout(240), pytest.mark.xdist_group("native")]
 PROGRAM = Path(__file__).with_name("nccl_tuner.py")
 SOURCE = Path(__file__).parents[2] / "src"
 NOTHING = "[(None, 0), (None, 0), (None, 0), (None, 0)] (None, 0)"
@@ -32,7 +32,7 @@ def called(request: pytest.FixtureRequest) -> list[str]:
     if isinstance(request.param, int):
         return [str(request.param)]
     if shutil.which("nm") is None:
-        pytest.skip("no nm (binutils) to find libnccl's functions with")
+        pytest.skip("no nm (binutils): make test-tools")
     return [str(newest(TUNERS, version_of(request.param, WITH_COSTS))), str(request.param)]
 
 

@@ -63,16 +63,17 @@ def three_slow_hosts() -> Iterator[object]:
         pytest.skip(f"no emulated hosts: {error}")
 
 
-@pytest.fixture
-def slurm_cluster(two_hosts: object) -> Iterator[object]:
+@pytest.fixture(scope="module")
+def slurm_cluster() -> Iterator[object]:
     try:
         # Not in tmp_path: PMIx puts a socket far below, whose path may have 108 characters, and that of a parallel run is too long.
         with (
+            netlab.lab() as lab,
             tempfile.TemporaryDirectory(prefix="busbw-slurm-", ignore_cleanup_errors=True) as folder,
-            slurm.cluster(two_hosts, Path(folder)) as cluster,
+            slurm.cluster(lab, Path(folder)) as cluster,
         ):
             yield cluster
-    except slurm.Unavailable as error:
+    except (netlab.Unavailable, slurm.Unavailable) as error:
         pytest.skip(f"no emulated Slurm: {error}")
 
 
@@ -83,4 +84,4 @@ def ssh_hosts() -> Iterator[object]:
         with netlab.lab(hosts=4, sshd=True) as lab:
             yield lab, lab.environment()
     except netlab.Unavailable as error:
-        pytest.skip(f"no emulated hosts with sshd: {error}")
+        pytest.skip(f"no emulated hosts with sshd: {error} (make test-tools)")

@@ -47,7 +47,7 @@ def cluster(lab: Any, folder: Path, cpus: int = 4) -> Iterator[Cluster]:
     """
     missing = [program for program in PROGRAMS if not shutil.which(program)]
     if missing:
-        raise Unavailable(f"no {', '.join(missing)} here")
+        raise Unavailable(f"no {', '.join(missing)} here: make test-tools")
     made = Cluster(lab, folder)
     configure(lab, folder, cpus)
     with contextlib.ExitStack() as undo:
@@ -96,6 +96,8 @@ def configure(lab: Any, folder: Path, cpus: int) -> None:
     lines += [f"NodeName={host.name} NodeHostname={host.name} NodeAddr={host.address} CPUs={cpus} State=UNKNOWN" for host in lab.hosts]
     lines += [f"PartitionName=all Nodes={','.join(host.name for host in lab.hosts)} Default=YES State=UP"]
     (folder / "slurm.conf").write_text("\n".join(lines) + "\n")
+    # slurmd finds out the version of the cgroups at /sys/fs/cgroup unless it is given, and nothing is mounted there in a network namespace.
+    (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
     for name in ("state", *(f"{kind}-{host.name}" for host in lab.hosts for kind in ("tmp", "spool"))):
         (folder / name).mkdir()
 

@@ -47,7 +47,7 @@ def test_interface_that_other_hosts_lack_is_named(ssh_hosts):
 def test_blocked_ports_are_named_with_the_host(ssh_hosts):
     lab, _ = ssh_hosts
     if os.system("command -v nft >/dev/null"):
-        pytest.skip("no nft here (Debian, Ubuntu: apt-get install nftables)")
+        pytest.skip("no nft: make test-tools")
     on(lab.hosts[2], "nft", "-f", "-", given=BLOCKED)
     done = busbw(ssh_hosts, *LAUNCH[:-1], "12")
     assert done.returncode == 1

@@ -90,6 +90,7 @@ def test_a_host_that_does_not_answer_is_named(four_hosts: Any) -> None:
 
 def test_a_host_that_dies_does_not_end_the_test(four_hosts: Any, tmp_path: Path) -> None:
     lab, file = four_hosts, tmp_path / "link.json"
+    throttle(lab, 200, 200, 200, 200)
     argv = link(lab, "--json", str(file), "--limit", "5")
     with subprocess.Popen(argv, env=environment(lab), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         wait_for_flows(file)
@@ -105,6 +106,7 @@ def test_a_host_that_dies_does_not_end_the_test(four_hosts: Any, tmp_path: Path)
 
 def test_ctrl_c_keeps_what_was_measured(four_hosts: Any, tmp_path: Path) -> None:
     lab, file = four_hosts, tmp_path / "link.json"
+    throttle(lab, 200, 200, 200, 200)
     with subprocess.Popen(link(lab, "--json", str(file)), env=environment(lab), stdout=subprocess.PIPE, text=True) as process:
         wait_for_flows(file)
         process.send_signal(signal.SIGINT)

@@ -30,6 +30,8 @@ def test_a_slow_link_names_its_host_and_no_late_rank(four_hosts_one_slow: Any, t
         "1M",
         "-e",
         "1M",
+        "--max-time",
+        "0.5",
         "--json",
         str(file),
     ]

@@ -24,7 +24,7 @@ def library(tmp_path: Path) -> Callable[..., Path]:
     """`library(source, name)` builds one; without a source, one that has what NCCL looks for in a net plugin."""
     compiler = shutil.which("gcc")
     if compiler is None:
-        pytest.skip("no gcc to build a library with")
+        pytest.skip("no gcc: make test-tools")
 
     def build(source: str = TABLES, name: str = "libplugin.so") -> Path:
         target = tmp_path / name

@@ -37,12 +37,12 @@ def survives(data: bytes, **options: object) -> None:
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_cut_is_survived(name):
     data = SAMPLES[name]
-    for at in range(0, len(data), max(1, len(data) // 30)):
+    for at in range(0, len(data), max(1, len(data) // 12)):
         survives(data[:at])
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_garbage_in_the_middle_is_survived(name, data):
     whole = SAMPLES[name]
@@ -52,7 +52,7 @@ def test_garbage_in_the_middle_is_survived(name, data):
 
 
 @pytest.mark.parametrize("name", BY_NAME)
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(data=st.binary(max_size=200))
 def test_garbage_is_survived_by_every_reader(name, data):
     survives(data, given=name)

@@ -61,16 +61,16 @@ def test_healthy_servers_have_equal_facts():
     assert found.fact == "firmware of RDMA ports" and list(found.odd.values()) == [["c"]]
 
 
-def test_200_nodes_are_compared_within_5_s_and_50_mb(tmp_path, capfd):
-    """A fifth of the nodes of the limit, 1,000 within 5 s, with five times the time per node: other tests run at the same time."""
+def test_200_nodes_are_compared_within_5_cpu_s_and_50_mb(tmp_path, capfd, cpu_s):
+    """A fifth of the nodes of the limit, 1,000 within 5 s, with five times the time per node."""
     text = snapshot(healthy(ports=16).source())
     for number in range(200):
         odd = text.replace('"400 Gb/sec (4X NDR)', '"200 Gb/sec (2X NDR)', 1)
         (tmp_path / f"{number:03}.jsonl").write_text(odd if number == 70 else text)
     resource_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    started = time.monotonic()
+    before_s = cpu_s()
     assert guarded(["check", "--from", f"{tmp_path}/*.jsonl", "--differences", "--format", "json"]) == 1
-    assert time.monotonic() - started < 5
+    assert cpu_s() - before_s < 5
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resource_before < 50 * MIB // 1024
     found = json.loads(capfd.readouterr().out)
     assert [(one["fact"], list(one["odd"].values())) for one in found["differences"]] == [

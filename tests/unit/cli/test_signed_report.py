@@ -9,7 +9,7 @@ import pytest
 
 from busbw.cli.main import guarded
 
-pytestmark = pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="no ssh-keygen")
+pytestmark = pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="no ssh-keygen: make test-tools")
 SWEEP = ["run", "all_reduce", "-b", "1K", "-e", "4K", "--engine", "sim", "-n", "4", "--repeats", "8"]
 
 

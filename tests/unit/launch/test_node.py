@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from busbw.launch.node import Node, NodeFailed, NodeLost
 
 SOURCE = str(Path(__file__).parents[3] / "src")
 SERVE = """
-import sys, time
+import sys, threading
 sys.path.insert(0, {source!r})
 import msgspec
 from busbw.core.errors import NoMeasurement
@@ -23,6 +22,8 @@ from busbw.launch.node import serve
 class Said(msgspec.Struct):
     text: str
 
+QUICK = threading.Event()
+
 def handle(request):
     asked = msgspec.json.decode(request)["text"]
     if asked == "fail":
@@ -30,7 +31,9 @@ def handle(request):
     if asked == "bug":
         raise KeyError("lost")
     if asked == "slow":
-        time.sleep(0.5)
+        assert QUICK.wait(60)  # until the later request has been handled
+    if asked == "quick":
+        QUICK.set()
     return Said(asked.upper())
 
 print("Welcome to this host!", flush=True)
@@ -69,11 +72,9 @@ def test_a_request_is_answered_past_the_greeting(talking):
 
 def test_several_requests_are_open_at_once(talking):
     talking.ask(Say("ready"), Said, LIMIT_S)
-    start = time.monotonic()
     slow = [talking.begin(Say("slow")) for _ in range(4)]
     assert talking.ask(Say("quick"), Said, LIMIT_S).text == "QUICK"
     assert [talking.result(one, Said, LIMIT_S).text for one in slow] == ["SLOW"] * 4
-    assert time.monotonic() - start < 1.5
 
 
 @pytest.mark.parametrize(("asked", "said"), [("fail", "localhost: it failed"), ("bug", "localhost: KeyError: 'lost'")])
@@ -99,13 +100,11 @@ def test_a_process_that_ends_fails_what_is_open():
 
 
 def test_a_silent_process_is_lost_after_the_limit():
-    one = node("import time; time.sleep(60)")
+    one = node("import time; time.sleep(600)")
     with pytest.raises(NodeLost, match=r"no answer within 0\.2 s"):
         one.ask(Say("x"), Said, 0.2)
     assert one.lost is not None
-    start = time.monotonic()
-    one.close()
-    assert time.monotonic() - start < 10, "a process that ignores the end of its input is killed"
+    one.close()  # a process that ignores the end of its input is killed
 
 
 def test_a_stopped_process_is_killed_at_the_end():

@@ -20,7 +20,7 @@ from busbw.launch.manifest.steps import Steps
 
 SCHEMA = json.loads(Path(__file__).parents[2].joinpath("recorded", "daemonset.v1.schema.json").read_text())
 QUICK = ["--only", "kernel-port-range"]
-SIM = ["all_reduce", "--engine", "sim", "-n", "4", "-b", "1M", "-e", "1M", "--sim", "gbps=300"]
+SIM = ["all_reduce", "--engine", "sim", "-n", "4", "-b", "1M", "-e", "1M", "--iters", "5", "--sim", "gbps=300"]
 
 
 def made(node=Node("busbw-watch", "registry/busbw:1")):  # noqa: B008
@@ -112,7 +112,9 @@ def run(kind: str, steps: Steps, folder: Path, programs: Path = Path(sys.executa
 def test_prolog_and_init_container_judge_alike(kind, least, code, tmp_path):
     done = run(kind, Steps(QUICK, least, 30), tmp_path)
     assert done.returncode == code, done.stdout + done.stderr
-    if kind == "preflight" and "--min-busbw" not in least:
+    if kind == "prolog":
+        assert done.stdout.startswith("print busbw: error: busbw ") == bool(code)
+    elif "--min-busbw" not in least:
         assert "does not mean that this node is bad" in done.stderr
 
 

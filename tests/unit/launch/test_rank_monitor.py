@@ -125,7 +125,7 @@ def test_a_stopped_rank_is_reported_before_the_limit(sleepers: list[subprocess.P
     made.event()
     sleepers[1].send_signal(signal.SIGSTOP)
     start, messages = time.monotonic(), []
-    while not messages and time.monotonic() - start < 2:
+    while not messages and time.monotonic() - start < 60:
         messages = made.changes()
         time.sleep(0.05)
     who = f"rank 1 on {HOST} (pid {sleepers[1].pid})"

@@ -1,7 +1,6 @@
 """Programs of perftest are started and ended; what is missing is said. Debian's own programs run where they are installed."""
 
 import shutil
-import time
 
 import pytest
 
@@ -13,7 +12,7 @@ from busbw.link.driver import Tournament
 TEST = perftest.Test(program=perftest.BANDWIDTH, device="mlx5_0", address="10.0.0.1")
 PORT = Endpoint(name="eth0", address="10.0.0.1", network="10.0.0.0/24")
 RDMA = Endpoint(name="eth0", address="10.0.0.1", network="10.0.0.0/24", device="mlx5_0")
-installed = pytest.mark.skipif(shutil.which("ib_write_bw") is None, reason="perftest is not installed")
+installed = pytest.mark.skipif(shutil.which("ib_write_bw") is None, reason="no perftest: make test-tools")
 
 
 @pytest.fixture(autouse=True)
@@ -64,10 +63,8 @@ def test_the_installed_version_is_detected():
 
 @installed
 def test_a_server_without_its_device_says_so():
-    start = time.monotonic()
     with pytest.raises(NoMeasurement, match=r"`ib_write_bw -d mlx5_0 .*`: exit code 1: "):
         perftest.serve(TEST, 10)
-    assert time.monotonic() - start < 5
     with pytest.raises(NoMeasurement, match="exit code 1"):
         perftest.client(TEST, "127.0.0.1", 18515, 10)
 

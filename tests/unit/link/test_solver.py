@@ -26,14 +26,14 @@ def test_slow_ends_of_64_hosts_are_found_and_no_other(simulation, bad):
     assert (found.exact, found.missed, found.false) == (TRIALS, 0, 0)
 
 
-@pytest.mark.parametrize("bad", [0, 1, 2, 3])
+@pytest.mark.parametrize("bad", [0, 3])
 def test_40_slow_pairs_are_not_blamed_on_their_hosts(simulation, bad):
     found = simulation.score(TRIALS, bad, slow_pairs=40)
     assert (found.exact, found.missed, found.false) == (TRIALS, 0, 0)
     assert found.pairs_named > 0.99 * found.pairs > 0
 
 
-@pytest.mark.parametrize("bad", [0, 1, 2, 3])
+@pytest.mark.parametrize("bad", [0, 3])
 def test_six_random_rounds_find_the_same(simulation, bad):
     found = simulation.score(TRIALS, bad, most=6)
     assert found.missed == 0

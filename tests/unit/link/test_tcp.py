@@ -57,10 +57,8 @@ def test_a_sender_that_ends_early_is_an_error():
 
 
 def test_a_receiver_gives_up_when_nobody_comes():
-    start = time.monotonic()
     with pytest.raises(TimeoutError, match=r"0 of 2 connections arrived within 0\.3 s"):
         tcp.receive(Listener(HERE, token()), 2, 1, 0.3)
-    assert time.monotonic() - start < 2
 
 
 def test_another_token_is_refused_on_both_sides():
@@ -71,28 +69,26 @@ def test_another_token_is_refused_on_both_sides():
     assert listener.refused == 1
 
 
-def test_a_silent_stranger_does_not_delay_the_peer():
+def test_a_silent_stranger_does_not_delay_the_peer(monkeypatch):
+    monkeypatch.setattr(authentication, "LIMIT_S", 600.0)  # for the stranger: whoever waited for it would be too late
     key = token()
     listener = Listener(HERE, key)
-    with socket.create_connection((HERE, listener.port)), beside(lambda: listener.accept(1, 4)) as accepting:
-        start = time.monotonic()
-        connect(("lo", HERE), HERE, listener.port, key, 5).close()
+    with socket.create_connection((HERE, listener.port)), beside(lambda: listener.accept(1, 60)) as accepting:
+        connect(("lo", HERE), HERE, listener.port, key, 60).close()
         accepting.result()[0].close()
-        assert time.monotonic() - start < authentication.LIMIT_S / 2
 
 
 def test_a_stranger_that_sends_slowly_has_one_limit(monkeypatch):
     monkeypatch.setattr(authentication, "LIMIT_S", 0.5)
     listener = Listener(HERE, token())
-    start = time.monotonic()
-    with beside(lambda: listener.accept(1, 3)), socket.create_connection((HERE, listener.port)) as slow:
-        slow.settimeout(5)
+    with beside(lambda: listener.accept(1, 6)) as accepting, socket.create_connection((HERE, listener.port)) as slow:
+        slow.settimeout(60)
         slow.recv(16)
         with contextlib.suppress(OSError):
-            while time.monotonic() - start < 3:
+            while not accepting.done():
                 slow.sendall(b"x")
                 time.sleep(0.2)
-        assert time.monotonic() - start < 2, "each byte begins no new limit"
+        assert not accepting.done(), "it is cut off while others may still come: each byte begins no new limit"
 
 
 def test_refused_strangers_are_counted_in_the_error():

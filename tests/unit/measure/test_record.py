@@ -219,6 +219,8 @@ def test_a_run_on_a_full_disk_keeps_its_rows_on_stdout(full_disk: Path) -> None:
         "8",
         "-e",
         "64M",
+        "--check",
+        "0",
         "-I",
         "1",
         "--iters",

@@ -76,7 +76,7 @@ def test_cycles_repeat_every_row(measured: Measure) -> None:
 def test_a_soak_repeats_the_sweep_for_its_time(measured: Measure) -> None:
     start = time.monotonic()
     seen = measured("broadcast", max_bytes=2048, check=2, soak_s=0.3)
-    assert 0.3 <= time.monotonic() - start < 10
+    assert time.monotonic() - start >= 0.3
     assert len(seen.rows) > 2 and [row.size_bytes for row in seen.rows[:4]] == [1024, 2048] * 2
     assert all(cell.wrong == 0 for cell in seen.cells)
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import shlex
-import time
 from functools import partial
 from pathlib import Path
 
@@ -71,18 +70,14 @@ def test_ranks_that_quit_after_a_stall_are_explained() -> None:
 
 def test_a_launcher_that_hangs_after_a_failure_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("busbw.session.follow.ABORT_S", 0.3)
-    start = time.monotonic()
-    error = ended(Failed("no GPU", "look", 3, 1, "h1"), then="sleep 60")
+    error = ended(Failed("no GPU", "look", 3, 1, "h1"), then="sleep 600")
     assert error.message == "rank 1 on h1: no GPU"
-    assert time.monotonic() - start < 10
 
 
 def test_a_launcher_that_becomes_silent_is_ended() -> None:
-    start = time.monotonic()
-    error = ended(then="sleep 60")
+    error = ended(then="sleep 600")
     assert isinstance(error, NoMeasurement)
     assert "no rank has reported for 5 s" in error.message
-    assert time.monotonic() - start < 15
 
 
 def test_exit_messages_are_hidden_and_mpi_errors_shown() -> None:

@@ -16,7 +16,7 @@ from busbw.views.html.page import page
 from busbw.views.read import read
 
 CHROMIUM = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
-NO_BROWSER = "needs a browser: apt-get install chromium"
+NO_BROWSER = "no chromium: make test-tools"
 BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "all_reduce_2xh200_202611"
 WINDOWS = {"phone": (390, 844), "tablet": (768, 1024), "wide": (1440, 900)}
 NAMES = ("run_1.json", "compat_1.json", "torch_1.json")

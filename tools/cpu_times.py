@@ -1,0 +1,68 @@
+"""A pytest plugin: the CPU seconds of each test file, of the test process and of the children that it waited for.
+
+`make test-times` runs it. Processes that outlive their parent are not counted: daemons, and what a killed launcher leaves.
+"""
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+BEFORE_TESTS = "(start and collection)"
+
+
+def _used_s() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+@dataclass(eq=False)
+class _Times:
+    """In a process that runs tests: attach its CPU seconds to each report. In the one that prints: add them up."""
+
+    last_s: float = 0.0
+    files: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    tests: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> Iterator[None]:
+        yield
+        self.last_s = _used_s()
+        output = getattr(session.config, "workeroutput", None)
+        if output is None:
+            self.files[BEFORE_TESTS] += self.last_s
+        else:
+            output["collection_cpu_s"] = self.last_s
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self) -> Iterator[None]:
+        report: Any = yield
+        now_s = _used_s()
+        report.cpu_s, self.last_s = now_s - self.last_s, now_s
+        return report
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.files[report.nodeid.partition("::")[0]] += report.cpu_s
+        self.tests[report.nodeid] += report.cpu_s
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        self.files[BEFORE_TESTS] += getattr(node, "workeroutput", {}).get("collection_cpu_s", 0.0)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        write = terminalreporter.write_line
+        terminalreporter.section("CPU seconds")
+        write(f"{sum(self.files.values()):8.1f}  all")
+        for title, table, least_s in (("by file", self.files, 0.5), ("by test", self.tests, 1.0)):
+            write(f"          {title}, from {least_s} s")
+            for name, used_s in sorted(table.items(), key=lambda item: -item[1]):
+                if used_s >= least_s:
+                    write(f"{used_s:8.1f}  {name}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin to count."""
+    config.pluginmanager.register(_Times(), "cpu-times")
