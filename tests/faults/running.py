@@ -1,15 +1,19 @@
 """One run of the real command, watched from outside: its rows as they come, its processes, its result file, and its end."""
 
 import contextlib
+import fcntl
 import json
 import os
 import platform
+import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -31,7 +35,11 @@ class Gone(Exception):
 
 @dataclass
 class Setting:
-    """How busbw is called. `cycles` 0: until the fault ends it. `sweep` are options in place of small sizes timed classically."""
+    """How busbw is called. `cycles` 0: until the fault ends it. `sweep` are options in place of small sizes timed classically.
+
+    `prefix` is a program that starts it, `shell` are commands of a shell that does so then, and `ignored` the signals that it does not
+    get. With `small_pipe` little of what it prints waits to be read.
+    """
 
     limit_s: float
     launch_limit_s: float
@@ -39,13 +47,17 @@ class Setting:
     ifname: str = "10.77.0.0/24"
     ranks: int = 4
     sweep: tuple[str, ...] = ()
+    prefix: tuple[str, ...] = ()
+    shell: str = ""
+    ignored: tuple[signal.Signals, ...] = ()
+    small_pipe: bool = False
 
 
 class Run:
     """`busbw run` with four ranks, on two emulated hosts or here where `netlab` is None. Leaves nothing behind."""
 
     def __init__(self, folder: Path, netlab: ModuleType | None, setting: Setting) -> None:
-        self._folder, self._netlab, self.setting = folder, netlab, setting
+        self.folder, self._netlab, self.setting = folder, netlab, setting
         self.file = folder / "result.json"
         self.lab: Any = None
         self.rows_seen = 0
@@ -54,6 +66,11 @@ class Run:
         self.began = False  # the table's header is there: the sweep begins
         self.heard: list[tuple[float, str]] = []  # lines of stderr, and when they came
         self._undo = contextlib.ExitStack()
+        self.temporary = Path(self._undo.enter_context(tempfile.TemporaryDirectory(prefix="bbf-", ignore_cleanup_errors=True)))
+        self._shared: set[str] = set()  # files in /dev/shm that its processes had mapped
+        self._reads = threading.Event()
+        self._reads.set()
+        self._closes = threading.Event()
         self._token = uuid.uuid4().hex
         self._process: subprocess.Popen[str] | None = None
         self._readers: list[threading.Thread] = []
@@ -73,9 +90,8 @@ class Run:
         for reader in self._readers:
             reader.join(5)
         if self._process is not None:
-            for stream in (self._process.stdout, self._process.stderr):
-                assert stream is not None
-                stream.close()
+            assert self._process.stderr is not None
+            self._process.stderr.close()
         self._undo.close()
 
     def start(self) -> None:
@@ -85,28 +101,53 @@ class Run:
         argv = [sys.executable, "-m", "busbw", *words]
         # Four ranks on few cores: waiting ranks yield.
         environment = {**os.environ, "PYTHONPATH": SOURCE, MARK: self._token, "OMPI_MCA_mpi_yield_when_idle": "1"}
+        environment["TMPDIR"] = str(self.temporary)
         if self.lab is None:
             argv += ["-n", str(self.setting.ranks)]
         else:
             argv = self.lab.hosts[0].enter(*argv, "--hosts", "10.77.0.1:2,10.77.0.2:2", "--ifname", self.setting.ifname)
             environment |= self.lab.environment()
-        before = signal.signal(
-            signal.SIGINT, signal.default_int_handler
-        )  # a shell's background job would pass on that the signal is ignored
-        try:
-            self._process = subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        finally:
-            signal.signal(signal.SIGINT, before)
-        self._readers = [threading.Thread(target=self._read_rows), threading.Thread(target=self._read_talk)]
+        if self.setting.shell:
+            argv = ["sh", "-c", f'{self.setting.shell} && exec "$@"', "sh", *argv]
+        out, into = os.pipe()
+        if self.setting.small_pipe:
+            fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, 4096)
+        with _as_inherited(self.setting.ignored):
+            self._process = subprocess.Popen(
+                [*self.setting.prefix, *argv], env=environment, cwd=self.folder, stdout=into, stderr=subprocess.PIPE, text=True
+            )
+        os.close(into)
+        self._readers = [threading.Thread(target=self._read_rows, args=(out,)), threading.Thread(target=self._read_talk)]
         for reader in self._readers:
             reader.start()
 
-    def _read_rows(self) -> None:
-        assert self._process is not None
-        assert self._process.stdout is not None
+    def _read_rows(self, out: int) -> None:
         # Two lines a row: out of place and in place. The first line is the header.
-        for number, _ in enumerate(self._process.stdout):
-            self.began, self.rows_seen = True, number // 2
+        lines = 0
+        while not self._closes.is_set():
+            if not self._reads.wait(0.1) or not select.select([out], [], [], 0.1)[0]:
+                continue
+            data = os.read(out, 1 << 16)
+            if not data:
+                break
+            lines += data.count(b"\n")
+            self.began, self.rows_seen = self.began or lines > 0, max(lines - 1, 0) // 2
+        os.close(out)
+
+    def pause_stdout(self) -> None:
+        """Do not read what busbw prints for now."""
+        self._reads.clear()
+
+    def resume_stdout(self) -> None:
+        self._reads.set()
+
+    def close_stdout(self) -> None:
+        """As a reader that has gone."""
+        self._closes.set()
+
+    def undo(self, what: Callable[[], object]) -> None:
+        """Something to do at the end, after all processes have ended."""
+        self._undo.callback(what)
 
     def _read_talk(self) -> None:
         assert self._process is not None
@@ -184,12 +225,26 @@ class Run:
             reader.join(5)
         return True
 
+    def record_files(self) -> None:
+        """Remember which files in /dev/shm the run has, as nothing tells afterwards whose they were."""
+        for pid in self.pids():
+            with contextlib.suppress(OSError):
+                lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+                self._shared |= {line.split()[-1] for line in lines if "/dev/shm/" in line and not line.endswith("(deleted)")}
+
     def left_after(self, seconds: float) -> tuple[list[str], float]:
-        """Processes still there after the limit, and the seconds until all had ended."""
+        """Processes and files still there after the limit, and the seconds until all had gone."""
         start = time.monotonic()
-        while (left := self.pids()) and time.monotonic() - start < seconds:
+        while (left := self._left()) and time.monotonic() - start < seconds:
             time.sleep(0.05)
-        return [f"{pid} {_comm(pid)}" for pid in left], time.monotonic() - start
+        return left, time.monotonic() - start
+
+    def _left(self) -> list[str]:
+        folders = [path for name in ("ompi", "prte", "prted") for path in self.temporary.glob(f"{name}*")]
+        names = [host.name for host in self.lab.hosts] if self.lab else []
+        folders += [path.parent for name in names for path in Path("/tmp").glob(f"prted.*/pmix.{name}.tool")]
+        shared = [name for name in self._shared if Path(name).exists()]
+        return [*(f"{pid} {_comm(pid)}" for pid in self.pids()), *map(str, folders), *shared]
 
     def describe(self) -> str:
         return ", ".join(f"{pid} {_comm(pid)}" for pid in self.pids()) + f"; stderr: {self.stderr[-500:]}"
@@ -202,10 +257,8 @@ class Run:
 
     @property
     def rows_kept(self) -> int:
-        try:
-            return len(json.loads(self.file.read_text())["rows"])
-        except FileNotFoundError:
-            return 0
+        elsewhere = self.folder / self.file.name  # its working directory, where the file goes that cannot be written
+        return max(_rows(self.file), _rows(elsewhere))
 
     @property
     def expected_rows(self) -> int:
@@ -222,11 +275,30 @@ class Run:
         self._netlab.ip(*words)
 
     def mount_small_disk(self, kilobytes: int) -> None:
-        place = self._folder / "small"
+        place = self.folder / "small"
         place.mkdir(exist_ok=True)
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(place)], check=True, timeout=10)
         self._undo.callback(subprocess.run, ["umount", "-l", str(place)], check=False, timeout=10)
         self.file = place / "result.json"
+
+
+def _rows(file: Path) -> int:
+    try:
+        return len(json.loads(file.read_text())["rows"])
+    except (OSError, ValueError):
+        return 0
+
+
+@contextlib.contextmanager
+def _as_inherited(ignored: tuple[signal.Signals, ...]) -> Iterator[None]:
+    """While a program is started: it ignores these signals, but not SIGINT, which a shell's background job ignores and passes on."""
+    wanted = {signal.SIGINT: signal.default_int_handler, **dict.fromkeys(ignored, signal.SIG_IGN)}
+    before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _comm(pid: int) -> str:

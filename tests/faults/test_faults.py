@@ -11,14 +11,13 @@ import pytest
 pytestmark = [pytest.mark.netlab, pytest.mark.timeout(180), pytest.mark.xdist_group("faults")]
 
 SEED = 7
-BETWEEN_HOSTS = [faults.draw(SEED, number) for number in range(len(faults.KINDS))]
-HERE = [faults.draw(SEED, number, hosts=False) for number in range(7)]
+EACH = [faults.draw(SEED, number) for number in range(len(faults.KINDS))]
 
 
-@pytest.mark.parametrize("fault", [*BETWEEN_HOSTS, *HERE], ids=str)
+@pytest.mark.parametrize("fault", EACH, ids=str)
 def test_a_fault_ends_the_run_with_the_right_error(fault: faults.Fault, tmp_path: Path) -> None:
-    if fault.kind.name == "clock step" and not faults.may_set_clock():
-        pytest.skip("the time of day may not be set here (CAP_SYS_TIME)")
+    if reason := fault.kind.missing():
+        pytest.skip(reason)
     for patience in (1.0, 4.0):  # a run too slow on a busy machine is repeated with longer limits
         folder = tmp_path / f"{patience:g}"
         folder.mkdir()
@@ -32,8 +31,7 @@ def test_a_fault_ends_the_run_with_the_right_error(fault: faults.Fault, tmp_path
 
 
 def test_every_kind_of_fault_is_in_the_sample() -> None:
-    assert {fault.kind.name for fault in BETWEEN_HOSTS} == {kind.name for kind in faults.KINDS}
-    assert len(BETWEEN_HOSTS) + len(HERE) == 20
+    assert {fault.kind.name for fault in EACH} == {kind.name for kind in faults.KINDS}
 
 
 def test_a_seed_reproduces_its_faults() -> None:
@@ -41,7 +39,7 @@ def test_a_seed_reproduces_its_faults() -> None:
     assert len({str(faults.draw(3, number)) for number in range(50)}) > 45
 
 
-@pytest.mark.parametrize("number", [5, 6, 8, 11, 12, 14, 17, 18])  # every phase
+@pytest.mark.parametrize("number", [5, 8, 14, 18])  # every phase
 def test_a_stopped_or_killed_rank_is_named_in_time(number: int, tmp_path: Path) -> None:
     outcome = moments.strike(moments.draw(SEED, number), tmp_path)
     assert not outcome.wrong, outcome

@@ -53,6 +53,8 @@ def command(
         raise NoMeasurement(f"{file}: no busbw is in it", "measure one: busbw run all_reduce --json run.json")
     given = given_system(system, topo, nics, cpu)
     hosts, per_host = _shape(result, given[0] if given else None, nodes)
+    if hosts * per_host < 2:
+        raise NoMeasurement(f"{file}: with one rank no data crosses a link, so there is nothing to explain", "measure two ranks or more")
     found, source = given or (_own(result, file, nics, cpu), file)
     found = replace(found, gpus=max(found.gpus, per_host))
     if hosts > 1 and not found.nics:

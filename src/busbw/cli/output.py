@@ -94,10 +94,12 @@ class Output(Sink):
                 record.keep(Path(f"busbw-result-{stamp}.json"))
             except BusbwError as error:
                 return f"the {count} rows measured are above and could not be saved: {error.message}"
+        file = record.elsewhere or record.file
         if record.saved < count:
-            return f"{record.saved} of the {count} rows measured are in {record.file}"
+            return f"{record.saved} of the {count} rows measured are in {file}"
+        instead = f", as {record.file} cannot be written" if record.elsewhere else ""
         rows = "1 row was" if count == 1 else f"{count} rows were"
-        return f"{rows} measured and saved in {record.file}; print with: busbw show {record.file}"
+        return f"{rows} measured and saved in {file}{instead}; print with: busbw show {file}"
 
 
 class SweepOutput(Output):

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO, cast
 
-from busbw.core.errors import NoMeasurement
+from busbw.core.errors import NoMeasurement, out_of_memory
 from busbw.core.exits import Exit
 from busbw.core.unseen import seen
 
@@ -101,7 +101,10 @@ def talk(text: str) -> None:
 
 
 def bug(error: Exception) -> int:
-    """Report an unexpected error with its traceback; returns the exit code."""
+    """Report an unexpected error with its traceback; returns the exit code. To run out of memory is no bug."""
+    if memory := out_of_memory(error):
+        talk(memory.render())
+        return int(memory.exit)
     talk("".join(traceback.format_exception(error)).rstrip())
     talk(f"error: a bug in busbw: {type(error).__name__}: {error}\n\nhint: report it with the lines above")
     return int(Exit.BUG)

@@ -12,6 +12,7 @@ Any other exception that reaches the command line is a bug in busbw: exit 4.
 
 from collections.abc import Mapping
 from difflib import get_close_matches
+from errno import ENOMEM
 
 from busbw.core.exits import Exit
 from busbw.core.frontend_texts import RUN, render
@@ -83,3 +84,13 @@ class StartFailed(NoMeasurement):
 
 class CudaFailed(NoMeasurement):
     """A call of the CUDA driver failed."""
+
+
+MEMORY_HINT = "smaller sizes or fewer ranks per host; the limits there: ulimit -v; free -g; cat /sys/fs/cgroup/memory.max"
+
+
+def out_of_memory(error: BaseException) -> NoMeasurement | None:
+    """The error for an exception that means that this process gets no more memory, of the host or of its GPU; None for another."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or getattr(error, "errno", None) == ENOMEM:
+        return NoMeasurement(f"out of memory: {error}".removesuffix(": "), MEMORY_HINT)
+    return None

@@ -6,11 +6,37 @@ PREFIX = "busbw-report: "
 
 
 class Here(msgspec.Struct, frozen=True, tag="here"):
-    """A rank has started, or is still alive: `host` as it calls itself, `pid` there."""
+    """A rank has started, or is still alive: `host` as it calls itself, `pid` there.
+
+    `oom_kills` is how often the kernel of that host had killed a process because memory ran out, before the rank started (-1: unknown).
+    `folder` is the directory that the launcher made for the job on that host.
+    """
 
     rank: int
     host: str
     pid: int
+    oom_kills: int = -1
+    folder: str = ""
+
+
+class Leaving(msgspec.Struct, frozen=True, tag="leaving"):
+    """A rank has measured everything, and leaves the job."""
+
+    rank: int
+
+
+class Connection(msgspec.Struct, frozen=True):
+    """A TCP connection of a rank that waits for lost packets: addresses of both ends, and the interface of the near one.
+
+    `timeouts` in a row have passed without an answer. `resent` of the last `sent` segments were sent again.
+    """
+
+    local: str
+    peer: str
+    interface: str
+    timeouts: int
+    resent: int
+    sent: int
 
 
 class Stalled(msgspec.Struct, frozen=True, tag="stalled"):
@@ -18,7 +44,7 @@ class Stalled(msgspec.Struct, frozen=True, tag="stalled"):
 
     `step` counts phases and is equal on all ranks in the same one. `doing` are the innermost calls of the main thread, the innermost last.
     `local_processes` are the states (/proc/PID/stat) of the other ranks on this host, by pid. `links_down` are interfaces that had a link
-    when the rank started and have none now. `library` is the report of the communication library.
+    when the rank started and have none now, `connections` those that lose packets. `library` is the report of the communication library.
     """
 
     rank: int
@@ -32,6 +58,7 @@ class Stalled(msgspec.Struct, frozen=True, tag="stalled"):
     local_processes: dict[int, str] = {}
     links_down: list[str] = []
     library: str = ""
+    connections: list[Connection] = []
 
     @property
     def phase_text(self) -> str:
@@ -64,7 +91,7 @@ class Working(msgspec.Struct, frozen=True, tag="working"):
     left_s: float | None = None
 
 
-Report = Here | Stalled | Gone | Working
+Report = Here | Leaving | Stalled | Gone | Working
 
 
 def encode(report: Report) -> str:

@@ -48,6 +48,11 @@ def fatal_signal(pid: int) -> int:
     return int(fields[49]) & 0x7F if len(fields) > 49 and fields[0] in ENDED else 0
 
 
+def parent(pid: int) -> int:
+    """The process that started it, or has taken it over; 0 if there is no such process."""
+    return (stat_fields(_read(pid, "stat")) or (GONE, 0))[1]
+
+
 def name(pid: int) -> str:
     """The kernel's name of the process, at most 15 characters; '' if there is no such process."""
     return _read(pid, "comm").strip()

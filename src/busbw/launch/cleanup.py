@@ -1,11 +1,16 @@
-"""Removes the local processes of an aborted job, and shared memory that a killed Open MPI or NCCL leaves behind."""
+"""Removes the processes of an aborted job on this host, and the files that a killed Open MPI or NCCL leaves behind."""
 
 import contextlib
 import os
+import re
+import shutil
 import signal
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from busbw.host import process
 
 MARKER = "BUSBW_JOB"  # in the environment of every process of a job, because mpirun's local ranks leave its process group
 KILL_LIMIT_S = 5.0
@@ -14,44 +19,101 @@ SHARED = Path("/dev/shm")
 # Open MPI 5, Open MPI 4, NCCL. Other segments may belong to other jobs, such as those of CUDA MPS.
 _SEGMENTS = tuple(f"{SHARED}/{name}" for name in ("sm_segment.", "vader_segment.", "nccl-"))
 _DELETED = " (deleted)"
+# "/dev/shm/sm_segment.HOST.UID.JOB.RANK": all ranks of a job share what is before RANK.
+_OF_JOB = re.compile(r"(.*/(?:sm|vader)_segment\..+\.)\d+")
+DAEMONS = ("prted", "orted")  # of Open MPI 5 and 4, on hosts other than the launching one. They have no MARKER.
+FOLDER = "PMIX_SERVER_TMPDIR"  # the directory that Open MPI's daemon made for its job on a host: /tmp/ompi.PID, /tmp/prted.PID
+_FOLDER = re.compile(r"(?:ompi|prte|prted|prterun|pid)\.\d+|ompi\.[^/]+\.\d+")
+
+
+def new_mark() -> str:
+    """A value of MARKER for a new job."""
+    return uuid.uuid4().hex
 
 
 class Cleanup:
-    """Cleans up the job whose processes have MARKER=`marker` in their environment."""
+    """Cleans up the job whose processes have MARKER=`marker` in their environment. `launcher` is mpirun's process on `node`.
 
-    def __init__(self, marker: str) -> None:
-        self._marker = marker
+    Only processes of this process's network are seen: containers and emulated hosts may share one list of processes.
+    """
+
+    def __init__(self, marker: str, launcher: int = 0, node: str = "") -> None:
+        self.marker, self.launcher, self.node = marker, launcher, node or os.uname().nodename
         self._segments: set[str] = set()
+        self._folders: set[Path] = set()
 
-    def record_shared_memory(self) -> None:
-        """Record the shared memory of running processes. After they exit, its owner is unknown."""
-        for pid in self.pids():
+    def record(self, pids: Iterable[int] | None = None) -> None:
+        """Record the files of running processes (`pids`, by default all of the job). After they exit, the owner is unknown."""
+        for pid in self.pids() if pids is None else pids:
             self._segments.update(_segments(pid))
+            self.record_folder(variables(pid).get(FOLDER, ""))
+
+    def record_folder(self, folder: str) -> None:
+        """Record a directory that the launcher made for the job."""
+        if _FOLDER.fullmatch(Path(folder).name):
+            self._folders.add(Path(folder))
 
     def kill_remaining(self) -> None:
-        """Kill remaining processes and remove the shared memory of all processes of the job."""
+        """Kill remaining processes, and remove the files of all processes of the job."""
         deadline = time.monotonic() + KILL_LIMIT_S
         while (left := self.pids()) and time.monotonic() < deadline:
+            self.record(left)
             for pid in left:
-                self._segments.update(_segments(pid))
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.02)
+        self._remove_files()
+
+    def _remove_files(self) -> None:
         for segment in self._segments:
-            with contextlib.suppress(OSError):
-                Path(segment).unlink()
+            of_job = _OF_JOB.fullmatch(segment)
+            for file in SHARED.glob(f"{Path(of_job[1]).name}*") if of_job else [Path(segment)]:
+                with contextlib.suppress(OSError):
+                    file.unlink()
+        for program in ("ompi", "prte", "prterun") if self.launcher and self.node == os.uname().nodename else ():
+            self.record_folder(f"{temporary()}/{program}.{self.launcher}")
+        for folder in self._folders:
+            if folder.is_dir() and not folder.is_symlink() and folder.stat().st_uid == os.geteuid():
+                shutil.rmtree(folder, ignore_errors=True)
 
     def pids(self) -> list[int]:
-        """Running processes of the job."""
-        wanted = f"{MARKER}={self._marker}".encode()
+        """Running processes of the job, with Open MPI's daemons that started them."""
+        wanted = f"{MARKER}={self.marker}".encode()
         found = []
         for entry in Path("/proc").glob("[0-9]*/environ"):
             try:
-                if wanted in _environment(entry.parent).split(b"\0"):
-                    found.append(int(entry.parent.name))
+                pid = int(entry.parent.name)
+                if (wanted in _environment(entry.parent).split(b"\0") or self._is_daemon(pid)) and _same_network(pid):
+                    found.append(pid)
             except OSError:  # exited meanwhile, or another user's
                 continue
-        return found
+        parents = {parent for pid in found if (parent := process.parent(pid)) and process.name(parent) in DAEMONS}
+        return [*found, *(parents - set(found))]
+
+    def _is_daemon(self, pid: int) -> bool:
+        """Whether this is a daemon of Open MPI 5, whose command line names the launcher: `prterun-HOST-PID@0`."""
+        return bool(self.launcher) and process.name(pid) in DAEMONS and f"-{self.node}-{self.launcher}@" in process.command(pid)
+
+
+def temporary() -> Path:
+    """Open MPI's directory for temporary files, also one without room."""
+    return Path(next((os.environ[name] for name in ("TMPDIR", "TEMP", "TMP") if os.environ.get(name)), "/tmp"))
+
+
+def variables(pid: int) -> dict[str, str]:
+    """The environment with which a process was started; empty if it has exited, or is another user's."""
+    try:
+        text = _environment(Path(f"/proc/{pid}")).decode(errors="replace")
+    except OSError:
+        return {}
+    return dict(line.split("=", 1) for line in text.split("\0") if "=" in line)
+
+
+def _same_network(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/ns/net").readlink() == Path("/proc/self/ns/net").readlink()
+    except OSError:  # has exited, or is another user's
+        return False
 
 
 def _environment(process: Path) -> bytes:

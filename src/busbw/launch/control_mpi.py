@@ -15,12 +15,20 @@ mpi4py.rc.finalize = False
 _FUNNELED = 1  # MPI_THREAD_FUNNELED of Open MPI and of MPICH
 
 
-def _initialise() -> None:
-    """Call MPI_Init_thread without mpi4py, which would hold the GIL and keep the watchdog from reporting a hang."""
+def _function(name: str) -> Any:
+    """A function of the MPI library that mpi4py uses; None if it cannot be called without mpi4py.
+
+    mpi4py holds the GIL in MPI_Init_thread and MPI_Finalize, and so keeps the watchdog from reporting a hang there.
+    """
     found = find_spec("mpi4py.MPI")
     library = ctypes.CDLL(found.origin) if found and found.origin else None
-    if library is not None and hasattr(library, "MPI_Init_thread"):
-        library.MPI_Init_thread(None, None, _FUNNELED, ctypes.byref(ctypes.c_int()))
+    return getattr(library, name, None)
+
+
+def _initialise() -> None:
+    initialise = _function("MPI_Init_thread")
+    if initialise is not None:
+        initialise(None, None, _FUNNELED, ctypes.byref(ctypes.c_int()))
 
 
 _initialise()
@@ -76,6 +84,6 @@ class MpiControl:
         if MPI.Is_finalized():
             return
         if self._world:
-            MPI.Finalize()
+            (_function("MPI_Finalize") or MPI.Finalize)()
         else:
             self.comm.Free()

@@ -1,15 +1,31 @@
 """Diagnoses why a job makes no progress, from the reports of its ranks and the state of their hosts. Pure functions."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from busbw.core.errors import NoMeasurement, TimedOut
 from busbw.core.frontend_texts import frontend_text
 from busbw.core.reports import Here, Stalled
 from busbw.host.process import ENDED, GONE, STATES, STOPPED
+from busbw.launch import packet_loss
 
 MAX_NAMED = 8
+_RESUME = "a user, a debugger or the scheduler stopped it (SIGSTOP): look for who did it, and start the run again"
 _DUMP = "py-spy dump --pid PID   (on such a rank's host)"
+
+
+@dataclass(frozen=True, slots=True)
+class Helper:
+    """A stopped process that starts and ends ranks: mpirun, a `daemon` of it on another host, or the agent that started that."""
+
+    host: str
+    name: str
+    pid: int
+    daemon: bool = False
+
+    def __str__(self) -> str:
+        """`prted on h2 (pid 5), which starts and ends the ranks there`."""
+        return f"{self.name} on {self.host} (pid {self.pid}){', which starts and ends the ranks there,' if self.daemon else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +35,7 @@ class Evidence:
     By rank: `here` are the ranks that started, `stalled` the stall reports, `states` the state letters of processes from their own host,
     and `gpus` the devices. `hosts` are the user's names of the hosts of all ranks, in order of rank (empty: this machine). `unreachable`
     are hosts, under the user's names, that gave no answer. `links_down` are interfaces of the launching host that lost their link.
+    `found` are ranks that exist but have not reported their start, and `helpers` are stopped.
     """
 
     ranks: int
@@ -29,6 +46,8 @@ class Evidence:
     gpus: Mapping[int, str] = field(default_factory=dict)
     hosts: tuple[str, ...] = ()
     links_down: Mapping[str, list[str]] = field(default_factory=dict)
+    found: Mapping[int, Here] = field(default_factory=dict)
+    helpers: Sequence[Helper] = ()
 
     def broken(self) -> dict[int, str]:
         """Ranks whose process is stopped or has exited, with its state. The host's own view outranks that of local_processes."""
@@ -56,7 +75,7 @@ class Evidence:
 
     def name(self, rank: int) -> str:
         """`rank 3 on h2 (GPU 1, pid 77)`, as far as known."""
-        here = self.here.get(rank)
+        here = self.here.get(rank) or self.found.get(rank)
         host = here.host if here else self.host_of(rank)
         inside = ", ".join(filter(None, (self.gpus.get(rank, ""), f"pid {here.pid}" if here else "")))
         return f"rank {rank}" + (f" on {host}" if host else "") + (f" ({inside})" if inside else "")
@@ -68,7 +87,7 @@ class Evidence:
             return self.name(every[0])
         by_host: dict[str, list[int]] = {}
         for rank in every:
-            here = self.here.get(rank)
+            here = self.here.get(rank) or self.found.get(rank)
             by_host.setdefault(here.host if here else self.host_of(rank), []).append(rank)
         return " and ".join(_listed(some) + (f" on {host}" if host else "") for host, some in by_host.items())
 
@@ -82,27 +101,32 @@ def _listed(ranks: list[int]) -> str:
     return f"rank {text}" if len(ranks) == 1 else f"ranks {text}"
 
 
-def conclude(seen: Evidence, waited_s: float) -> TimedOut:
-    """The error that ends the job; `waited_s` is the time since the last report.
+def conclude(seen: Evidence, waited_s: float, leaving_s: float | None = None) -> TimedOut:
+    """The error that ends the job; `waited_s` is the time since the last report, `leaving_s` that since the result is complete.
 
     Causes in order of certainty: a process that cannot run, a late rank if all ranks report, a lost link, an unreachable host, a rank
     that does not report, and finally the network or the library.
     """
     message, hint = _cause(seen)
-    return TimedOut(f"{_where(seen, waited_s)}: {message}", hint)
+    return TimedOut(f"{_where(seen, waited_s, leaving_s)}: {message}", hint)
 
 
 def absent(seen: Evidence, limit_s: float) -> TimedOut:
     """The error when some ranks never started."""
     missing = [rank for rank in range(seen.ranks) if rank not in seen.here]
+    broken, links_down = seen.broken(), seen.unlinked()
+    limit = f"within {limit_s:g} s, {len(seen.here)} of {seen.ranks} did"
+    if missing and all(broken.get(rank) in STOPPED for rank in missing):
+        return TimedOut(f"launch: {_broken(seen, broken)}: not started {limit}", _RESUME)
     hosts = sorted({seen.host_of(rank) for rank in missing} - {""})
     hint = _probe(hosts) if hosts else frontend_text("dry_run")
-    broken, links_down = seen.broken(), seen.unlinked()
     also = f"; {_broken(seen, broken)}" if broken else ""
+    if seen.helpers:
+        also, hint = f"{also}; {_helpers(seen)}", _RESUME
     if links_down:
         link, hint = _links_down(seen, links_down)
         also += f"; {link}"
-    return TimedOut(f"launch: {seen.names(missing)} did not start within {limit_s:g} s, {len(seen.here)} of {seen.ranks} did{also}", hint)
+    return TimedOut(f"launch: {seen.names(missing)} did not start {limit}{also}", hint)
 
 
 def death(seen: Evidence, rank: int, how: str = "exited without an error message") -> NoMeasurement:
@@ -110,7 +134,9 @@ def death(seen: Evidence, rank: int, how: str = "exited without an error message
     return NoMeasurement(f"{seen.name(rank)} {how}", _broken_hint(seen, {rank: GONE}))
 
 
-def _where(seen: Evidence, waited_s: float) -> str:
+def _where(seen: Evidence, waited_s: float, leaving_s: float | None) -> str:
+    if leaving_s is not None:
+        return f"everything was measured, but the job did not end within {leaving_s:.0f} s and was killed"
     # Other ranks may run ahead of a late one and wait at a later step. The earliest step is the one that does not end.
     first = min(seen.stalled.values(), key=lambda report: report.step, default=None)
     if first is None:
@@ -122,12 +148,18 @@ def _cause(seen: Evidence) -> tuple[str, str]:
     broken = seen.broken()
     if broken:
         return _broken(seen, broken), _broken_hint(seen, broken)
+    if seen.helpers:
+        return _helpers(seen), _RESUME
     links_down, silent = seen.unlinked(), seen.silent()
     if seen.late() and not silent:
         message, hint = _behind(seen)
-        return message + (f"; meanwhile {_links_down(seen, links_down)[0]}" if links_down else ""), hint
+        meanwhile = _links_down(seen, links_down)[0] if links_down else packet_loss.describe(seen.stalled, seen.here, seen.hosts)[0]
+        return message + (f"; meanwhile {meanwhile}" if meanwhile else ""), hint
     if links_down:
         return _links_down(seen, links_down)
+    lost, look = packet_loss.describe(seen.stalled, seen.here, seen.hosts)
+    if lost:
+        return lost + (f", and {seen.names(silent)} {_do(silent)} not report any more" if silent and seen.stalled else ""), look
     cut = [rank for rank in silent if seen.host_of(rank) in seen.unreachable]
     if cut:
         hosts = sorted({seen.host_of(rank) for rank in cut})
@@ -174,19 +206,27 @@ def _broken(seen: Evidence, broken: Mapping[int, str]) -> str:
     return ", ".join(f"{seen.names(ranks)} {'is' if len(ranks) == 1 else 'are'} {state}" for state, ranks in by_state.items())
 
 
+def _helpers(seen: Evidence) -> str:
+    return " and ".join(map(str, seen.helpers)) + f" {'is' if len(seen.helpers) == 1 else 'are'} stopped"
+
+
+def _do(ranks: list[int]) -> str:
+    return "does" if len(ranks) == 1 else "do"
+
+
 def _broken_hint(seen: Evidence, broken: Mapping[int, str]) -> str:
     rank, state = min(broken.items())
     host = seen.host_of(rank)
     ssh = f"ssh {host} " if host else ""
     if state in STOPPED:
-        return "a user, a debugger or the scheduler stopped it (SIGSTOP): resume it, and start the run again"
+        return _RESUME
     return f"{ssh}dmesg | tail   (out of memory, or killed by a user)"
 
 
 def _links_down(seen: Evidence, links_down: Mapping[str, list[str]]) -> tuple[str, str]:
     links = " and ".join(f"{', '.join(names)} on {host}" for host, names in sorted(links_down.items()))
     silent = seen.silent() if seen.stalled else []
-    cut = f", and {seen.names(silent)} {'does' if len(silent) == 1 else 'do'} not report any more" if silent else ""
+    cut = f", and {seen.names(silent)} {_do(silent)} not report any more" if silent else ""
     host, names = min(links_down.items())
     return f"the link of {links} went down{cut}", f"ip -brief link; ethtool {names[0]}   (on {host}: cable, switch port, driver)"
 

@@ -15,13 +15,14 @@ TAIL_LINES = 5
 class Failure:
     """One known failure. `pattern` matches text with white space collapsed; its groups, and `host`, fill message and hint.
 
-    A `transient` failure raises StartFailed, so that the run is started again.
+    A `transient` failure raises StartFailed, so that the run is started again. One that `kills` explains the death of a rank.
     """
 
     pattern: str
     message: str
     hint: str
     transient: bool = False
+    kills: bool = False
 
 
 DIED = r"process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) exited on signal (?P<signal>\d+)"
@@ -30,6 +31,8 @@ TASK_DIED = (
     r"srun: error: (?P<host>\S+): tasks? (?P<rank>[\d,-]+): (?P<why>Killed|Segmentation fault|Bus error|Aborted|Illegal instruction)"
 )
 _PROBE = "ssh -o BatchMode=yes -o ConnectTimeout=5 {host} true"
+
+SHARED_HINT = "ls -l /dev/shm   (a container needs --shm-size=8g or --ipc=host; other files there may be left over)"
 
 # The first match wins: ssh's own messages are closer to the cause than what mpirun concludes from them.
 FAILURES: tuple[Failure, ...] = (
@@ -127,6 +130,13 @@ FAILURES: tuple[Failure, ...] = (
         "ssh {host} mktemp -d   (if it fails, set TMPDIR on that host to a writable directory)",
     ),
     Failure(
+        r"not enough space for (?P<path>\S+) \(the shared-memory backing file\).*?"
+        r"Local host: (?P<host>\S+) Space Requested: (?P<asked>\d+) B Space Available: (?P<free>\d+) B",
+        "host {host}: /dev/shm is full: Open MPI needs {asked} bytes for {path}, and {free} are free",
+        "ssh {host} df -h /dev/shm; " + SHARED_HINT,
+        kills=True,
+    ),
+    Failure(
         r"No network interfaces were found for out-of-band",
         "host {host}: no interface of that name for MPI's daemons",
         "give the network instead of a name: --ifname 10.1.0.0/16   (ip -brief address)",
@@ -189,13 +199,16 @@ def explain(status: int, stderr_tail: str, hosts: Sequence[str] = ()) -> BusbwEr
     how += f", as after a rank died of {signal_words(status - 128)}" if signalled else ""
     quoted = "; last lines: " + " / ".join(lines[-TAIL_LINES:]) if lines else ", without an error message"
     where = f" on {', '.join(hosts)}" if hosts else ""
-    return NoMeasurement(f"the launcher{where} {how}{quoted}", frontend_text("dry_run"))
+    hint = "dmesg | tail   (out of memory, or killed by a user or the scheduler)" if status == -signal.SIGKILL else frontend_text("dry_run")
+    return NoMeasurement(f"the launcher{where} {how}{quoted}", hint)
 
 
-def known(stderr_tail: str, hosts: Sequence[str] = ()) -> BusbwError | None:
-    """The error for a known failure in the launcher's stderr; None if there is none."""
+def known(stderr_tail: str, hosts: Sequence[str] = (), *, kills: bool = False) -> BusbwError | None:
+    """The error for a known failure in the launcher's stderr; None if there is none. `kills`: only one that explains a death."""
     text = " ".join(stderr_tail.replace("\0", " ").split()) + " "
     for failure in FAILURES:
+        if kills and not failure.kills:
+            continue
         match = re.search(failure.pattern, text)
         if match:
             words = _words(match, text, hosts)
@@ -210,6 +223,16 @@ def died(stderr: str) -> bool:
     """Whether the launcher reports that a signal killed a rank, which breaks the connections of the others."""
     text = " ".join(stderr.replace("\0", " ").split())
     return any(re.search(pattern, text) for pattern in (DIED, TASK_DIED))
+
+
+def killed_rank(stderr: str) -> int | None:
+    """The rank that SIGKILL ended, according to the launcher."""
+    text = " ".join(stderr.replace("\0", " ").split())
+    found = re.search(DIED, text)
+    if found:
+        return int(found["rank"]) if int(found["signal"]) == signal.SIGKILL else None
+    task = re.search(TASK_DIED, text)
+    return min(_ranks(task["rank"])) if task and task["why"] == KILLED else None
 
 
 def in_order(stderr: str, gone: Sequence[int]) -> str:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import FrameType
@@ -16,13 +15,13 @@ from types import FrameType
 from busbw.core.errors import BusbwError, NoMeasurement, TimedOut
 from busbw.core.frontend_texts import frontend_text
 from busbw.host.process import die_with_parent
-from busbw.launch.cleanup import KILL_LIMIT_S, MARKER, Cleanup
+from busbw.launch.cleanup import KILL_LIMIT_S, MARKER, Cleanup, new_mark
 from busbw.launch.failures import explain
 
 __all__ = ["explain", "run", "signals_ignored", "terminable"]
 
-TERM_LIMIT_S = 5.0  # for mpirun to end the ranks of other hosts, which only mpirun can do
-GRACE_S = 2.0  # the part of it that a second Ctrl-C does not skip; mpirun takes 0.1 to 0.3 s if its ranks respond
+TERM_LIMIT_S = 5.0  # for a launcher to end the ranks of other hosts, if only it can do that
+GRACE_S = 1.5  # the part of it that a second Ctrl-C does not skip; mpirun takes 0.1 to 0.3 s if its ranks respond
 END_LIMIT_S = 30.0  # for the launcher to exit after closing its output
 DRAIN_LIMIT_S = 1.0  # for streams that a process that outlived the launcher holds open
 _POLL_S = 0.2
@@ -70,6 +69,9 @@ def run(
     stop_reason: StopReason = lambda: None,
     heard: Callable[[], bool] = bool,
     queued: Callable[[], bool] = bool,
+    why_silent: StopReason = lambda: None,
+    cleanup: Cleanup | None = None,
+    end_elsewhere: Callable[[], None] | None = None,
 ) -> int:
     """Run the launcher `argv` and return its exit code, or -N if signal N killed it.
 
@@ -78,25 +80,30 @@ def run(
     that it returns ends the job.
 
     Raises NoMeasurement if the launcher cannot be started, or if no line for `on_line` arrives within `limit_s` seconds (0: no limit) and
-    `heard` (whether a rank reported by another way) is false. The limit does not run while `queued` (by the scheduler) is true.
+    `heard` (whether a rank reported by another way) is false; `why_silent` may know a better error. The limit does not run while `queued`
+    (by the scheduler) is true.
 
-    Before any exception leaves this function (also on SIGINT, SIGTERM or an exception of a callback), the launcher and all processes of
-    the job on this host are ended.
+    Before any exception leaves this function (also on SIGINT, SIGTERM or an exception of a callback), and if the launcher fails, the
+    launcher and all processes of the job on this host are ended, with `cleanup`, and those of other hosts by `end_elsewhere`.
     """
-    marker = uuid.uuid4().hex
-    process = _started(argv, {**env, MARKER: marker})
-    lines, talk, cleanup = _Lines(on_line, on_talk), _Lines(on_talk), Cleanup(marker)
+    cleanup = cleanup or Cleanup(new_mark())
+    process = _started(argv, {**env, MARKER: cleanup.marker})
+    cleanup.launcher = process.pid
+    lines, talk = _Lines(on_line, on_talk), _Lines(on_talk)
     with terminable():
         try:
             with _pump(process, lines, talk) as pump:
                 if not pump(limit_s or None, stop_reason=stop_reason, until=lambda: lines.count > 0 or heard(), queued=queued):
-                    raise _silent(argv[0], limit_s, hosts)
+                    raise why_silent() or _silent(argv[0], limit_s, hosts)
                 pump(None, stop_reason=stop_reason)
                 lines.end()
                 talk.end()
                 status = _ended(process)
+            if status and heard() and end_elsewhere is not None:
+                with signals_ignored():
+                    end_elsewhere()
         except BaseException:
-            _stop(process, lines, talk, cleanup)
+            _stop(process, lines, talk, cleanup, end_elsewhere)
             raise
         finally:
             with signals_ignored():
@@ -193,18 +200,25 @@ def _silent(launcher: str, limit_s: float, hosts: Sequence[str]) -> NoMeasuremen
     )
 
 
-def _stop(process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines, cleanup: Cleanup) -> None:
+def _stop(
+    process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines, cleanup: Cleanup, end_elsewhere: Callable[[], None] | None
+) -> None:
     """Send SIGTERM, wait for the launcher to end its ranks while reading its output, then send SIGKILL.
 
-    A second interrupt skips the wait except for GRACE_S, in which a working launcher ends its ranks and removes their shared memory.
+    A launcher that was stopped is resumed to do that. After GRACE_S, `end_elsewhere` ends what is left on other hosts. Without it the
+    launcher has more time; a second interrupt skips that, but not GRACE_S, in which a working launcher ends its ranks and removes their
+    shared memory.
     """
     lines.ending = talk.ending = True
     with contextlib.suppress(BaseException), _pump(process, lines, talk) as pump:
         with signals_ignored():
-            cleanup.record_shared_memory()
+            cleanup.record()
             _signal_group(process, signal.SIGTERM)
+            _signal_group(process, signal.SIGCONT)
             pump(GRACE_S)
-        if pump(TERM_LIMIT_S - GRACE_S):
+            if end_elsewhere is not None:
+                end_elsewhere()
+        if end_elsewhere is None and pump(TERM_LIMIT_S - GRACE_S):
             process.wait(TERM_LIMIT_S)
     _signal_group(process, signal.SIGKILL)
     with contextlib.suppress(BaseException):
@@ -221,13 +235,16 @@ def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> N
 def terminable() -> Iterator[None]:
     """While a job runs, the first SIGTERM or SIGHUP raises SystemExit, so that the job is ended too. Later ones are ignored.
 
-    Has no effect inside another `terminable`.
+    A signal that was ignored stays so: nohup ignores SIGHUP, and a shell SIGINT in its background jobs. Has no effect inside another
+    `terminable`.
     """
-    if isinstance(signal.getsignal(signal.SIGTERM), _Leave):
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    if any(isinstance(handler, _Leave) for handler in before.values()):
         yield
         return
-    own = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a background job of a shell ignores SIGINT
-    with _handled(_Leave(), signal.SIGTERM, signal.SIGHUP), _handled(_interrupt, *([signal.SIGINT] if own else [])):
+    own = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    leaving = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+    with _handled(_Leave(), *leaving), _handled(_interrupt, *([signal.SIGINT] if own else [])):
         yield
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.launch import interfaces
+from busbw.launch.cleanup import MARKER
 from busbw.launch.hosts import Host
 
 SSH_ARGS = "-o BatchMode=yes -o ConnectTimeout=10"
@@ -76,6 +77,11 @@ def command(
             raise UsageError(f"'{name}' is not the name of an environment variable", "write NAME=VALUE")
         line += ["-x", f"{name}={value}"]
     return [*line, *program]
+
+
+def marked(argv: Sequence[str], marker: str) -> list[str]:
+    """The command line that gives ranks on other hosts the mark of their job too."""
+    return [argv[0], "-x", f"{MARKER}={marker}", *argv[1:]]
 
 
 def _local(mpirun: Mpirun, ranks: int) -> list[str]:

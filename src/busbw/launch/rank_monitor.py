@@ -3,12 +3,14 @@
 import os
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from busbw.core.errors import BusbwError
-from busbw.core.reports import Gone, Here, Stalled, Working, decode
+from busbw.core.reports import Gone, Here, Leaving, Stalled, Working, decode
 from busbw.host import carrier, process
-from busbw.launch import agent, diagnosis, interfaces
+from busbw.launch import diagnosis, interfaces, survey
+from busbw.launch.cleanup import Cleanup, new_mark
 from busbw.launch.exit_watcher import ExitWatcher
 from busbw.launch.failures import signal_words
 
@@ -16,7 +18,9 @@ GATHER_S = 1.5  # from the first stall report to the last; the limits of ranks b
 LIBRARY_S = 3.5  # the same, if NCCL's own report is expected
 ASK_S = 3.0  # for a host to answer; ranks wait longer than all of this before they exit
 MARGIN_S = 3.0
-LEAVING_S = 60.0  # for the launcher to exit after the last report
+LEAVING_S = (5.0, 20.0)  # at least and at most for the launcher to exit after the result is complete
+RECORDED_ROWS = 3  # after which the files of ranks are known; libraries make some with the first operation
+END_S = 3.0  # for other hosts to end what is left of a job
 PROGRAM = "busbw"  # in the command line of every rank
 LOOK_S = 0.5  # between checks of the processes of this host
 STOPPED_CONFIRM_S = 1.0  # before a process counts as stopped; debuggers and profilers stop it briefly
@@ -56,6 +60,12 @@ class RankMonitor:
     started: bool = False
     leaving: bool = False
     working: Callable[[Working], None] = lambda _: None
+    job: Cleanup = field(default_factory=lambda: Cleanup(new_mark()))
+    last_left: float = 0.0  # when the result was complete, or a rank left after that
+    launcher_stopped: float = 0.0  # since when the launcher is stopped; 0 while it runs
+    rows: int = 0
+    asked: "Future[survey.Survey] | None" = None  # what the hosts say, asked at the first report of a stall
+    unreachable: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         """Record the links that exist before the job."""
@@ -73,20 +83,29 @@ class RankMonitor:
                 self.local_pids[report.rank] = report.pid
                 self.exits.watch(report.rank, report.pid)
             self.here[report.rank] = report
+            if report.rank in self.local_pids:
+                self.job.record_folder(report.folder)
         elif isinstance(report, Working):
             self.working(report)
+        elif isinstance(report, Leaving):
+            self.last_left = self.last_report
         elif isinstance(report, Gone):
             self.gone += [rank for rank, here in self.here.items() if (here.host, here.pid) == (report.host, report.pid)]
         else:
-            self.first_stalled = self.first_stalled or self.last_report
+            if not self.first_stalled:
+                self.first_stalled, self.asked = self.last_report, self._ask_hosts()  # asked while the other ranks report
             self.stalled[report.rank] = report
         return True
 
     def event(self, *, leaving: bool = False) -> None:
         """Record an event of rank 0: the sweep makes progress, or ends (`leaving`)."""
         self.last_report, self.started, self.leaving = time.monotonic(), True, leaving
+        self.last_left = self.last_report
+        if self.rows < RECORDED_ROWS:
+            self.job.record(self.local_pids.values())
+        self.rows += 1
         self.stalled.clear()  # a row is done, so no rank is stalled any more
-        self.first_stalled = 0.0
+        self.first_stalled, self.asked = 0.0, None
 
     def stop_reason(self, *, queued: bool = False) -> BusbwError | None:
         """The error that ends the job, or None. If the job must end, hosts are asked for process states, which takes up to ASK_S.
@@ -99,29 +118,46 @@ class RankMonitor:
             self.begun = now
         if error := self._not_running_for_long(now):
             return error
+        if self.launcher_stopped and self._limit_s() and now - max(self.launcher_stopped, self.last_report) > self._limit_s():
+            return self.conclude()
         if self.first_stalled:
             return self.conclude() if self._gathered(now) else None
         if not self.started:
             if self.launch_limit_s and self.here and len(self.here) < self.ranks and now - self.begun > self.launch_limit_s:
-                return diagnosis.absent(self.evidence(), self.launch_limit_s)
+                return self.absent()
             late = len(self.here) >= max(self.ranks, 1) and now - self.last_report > self.launch_limit_s + MARGIN_S
             return self.conclude() if self.launch_limit_s and late else None
-        patience_s = 2 * self.limit_s + MARGIN_S if self.limit_s else LEAVING_S if self.leaving else 0
-        return self.conclude() if patience_s and now - self.last_report > patience_s else None
+        if self.leaving:
+            return self.conclude() if now - self.last_left > self._limit_s() else None
+        return self.conclude() if self.limit_s and now - self.last_report > 2 * self.limit_s + MARGIN_S else None
+
+    def _limit_s(self) -> float:
+        """How long the job may stand still now; 0: no limit."""
+        if self.leaving:
+            least_s, most_s = LEAVING_S
+            return min(max(self.limit_s or most_s, least_s), most_s)
+        return self.limit_s if self.started else self.launch_limit_s
 
     def _skip_gap(self, now: float) -> None:
         """Do not count time in which this process did not run as silence of the ranks."""
         away_s, self.last_check = now - (self.last_check or now), now
         if away_s > AWAY_S:
             self.begun, self.last_report = min(self.begun + away_s, now), min(self.last_report + away_s, now)
+            self.last_left, self.launcher_stopped = min(self.last_left + away_s, now), 0.0
             self.not_running.clear()
 
     def changes(self) -> list[str]:
         """Messages to print immediately: ranks of this host that are stopped, have exited, or run again."""
         now, messages = time.monotonic(), []
-        if self.leaving or now - self.last_process_check < LOOK_S:
+        if now - self.last_process_check < LOOK_S:
             return []
         self.last_process_check = now
+        stopped = bool(self.job.launcher) and process.state(self.job.launcher) in process.STOPPED
+        self.launcher_stopped = (self.launcher_stopped or now) if stopped else 0.0
+        if self.leaving:
+            return []
+        if not self.started:
+            self.job.record(self.local_pids.values())
         for rank, pid in self.local_pids.items():
             state = process.state(pid)
             if state in process.STOPPED | process.ENDED:
@@ -139,12 +175,12 @@ class RankMonitor:
     def _consequence(self, state: str) -> str:
         if state in process.ENDED:
             return ""
-        limit_s = self.limit_s if self.started else self.launch_limit_s
+        limit_s = self._limit_s()
         return f": the run ends unless it resumes within {limit_s:g} s" if limit_s else ": the run waits for it"
 
     def _not_running_for_long(self, now: float) -> BusbwError | None:
         """The error if the launcher does not end a job that lost a process, or if a rank is stopped beyond the limit."""
-        limit_s = self.limit_s if self.started else self.launch_limit_s
+        limit_s = self._limit_s()
         for rank, (since, state) in self.not_running.items():
             if state in process.ENDED and now - since > ENDED_S:
                 killer = process.fatal_signal(self.local_pids[rank])
@@ -155,8 +191,26 @@ class RankMonitor:
 
     def conclude(self) -> BusbwError:
         """The diagnosis of a stalled job."""
-        silent_s = time.monotonic() - self.last_report
-        return diagnosis.conclude(self.evidence(), silent_s)
+        now = time.monotonic()
+        return diagnosis.conclude(self.evidence(), now - self.last_report, now - self.last_left if self.leaving else None)
+
+    def absent(self) -> BusbwError:
+        """The error if some ranks have not started within the limit."""
+        return diagnosis.absent(self.evidence(), self.launch_limit_s)
+
+    def why_silent(self) -> BusbwError | None:
+        """The error if no rank has started within the limit and a stopped process is the cause."""
+        seen = self.evidence()
+        return diagnosis.absent(seen, self.launch_limit_s) if seen.broken() or seen.helpers else None
+
+    def end_elsewhere(self) -> None:
+        """End what is left of the job on other hosts; takes up to END_S."""
+        survey.end(self.job, self.here, self.hosts, self.unreachable, END_S)
+
+    def memory_ran_out(self, rank: int) -> bool:
+        """Whether the kernel killed this rank because memory ran out; takes up to ASK_S."""
+        host = self.hosts[rank] if rank < len(self.hosts) else ""
+        return rank in self.here and survey.ran_out_of_memory(self.here[rank], host, ASK_S)
 
     def death(self, host: str = "") -> BusbwError | None:
         """The error for the rank that others saw exit first, if possible one on `host`. None if they saw none."""
@@ -171,9 +225,19 @@ class RankMonitor:
         return diagnosis.Evidence(self.ranks, self.here, {}, gpus=self.gpus(), hosts=self.hosts)
 
     def evidence(self) -> diagnosis.Evidence:
-        """The reports of ranks, and for the other ranks the process states from their hosts."""
-        states, unreachable = self._look()
-        return diagnosis.Evidence(self.ranks, self.here, self.stalled, states, unreachable, self.gpus(), self.hosts, self._links_down())
+        """The reports of ranks, and what their hosts know of the job's processes."""
+        asked = self.asked or self._ask_hosts()
+        self.asked = None
+        seen = asked.result()
+        self.unreachable = seen.unreachable
+        silent = {rank: state for rank, state in seen.states.items() if rank not in self.stalled}
+        return diagnosis.Evidence(
+            self.ranks, self.here, self.stalled, silent, seen.unreachable, self.gpus(), self.hosts, self._links_down(), seen.found,
+            seen.helpers,
+        )  # fmt: skip
+
+    def _ask_hosts(self) -> "Future[survey.Survey]":
+        return survey.begin(self.job, self.here, self.local_pids, self.hosts, ASK_S)
 
     def _links_down(self) -> dict[str, list[str]]:
         """Interfaces of this host that have lost their link."""
@@ -186,20 +250,3 @@ class RankMonitor:
         return now - self.first_stalled > patience_s or (
             len(self.stalled) == (self.ranks or len(self.here)) and (reported or not self.library)
         )
-
-    def _look(self) -> tuple[dict[int, str], frozenset[str]]:
-        """States of the ranks that did not report, and the hosts that do not answer."""
-        own, states = os.uname().nodename, {}
-        away: dict[str, list[int]] = {}
-        for rank in self.here.keys() - self.stalled.keys():
-            here = self.here[rank]
-            host = self.hosts[rank] if rank < len(self.hosts) else ""
-            if rank in self.local_pids:
-                states[rank] = process.state(here.pid)
-            elif host and here.host != own:
-                away.setdefault(host, []).append(rank)
-        answers = agent.states({host: [self.here[rank].pid for rank in ranks] for host, ranks in away.items()}, ASK_S)
-        for host, ranks in away.items():
-            answer = answers[host] or {}
-            states |= {rank: answer[self.here[rank].pid] for rank in ranks if self.here[rank].pid in answer}
-        return states, frozenset(host for host, answer in answers.items() if answer is None)

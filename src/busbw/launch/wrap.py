@@ -80,7 +80,8 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         timer.daemon = True
         timer.start()
 
-    before = {number: signal.signal(number, pass_on) for number in PASSED_ON}
+    passed_on = [number for number in PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
+    before = {number: signal.signal(number, pass_on) for number in passed_on}
     before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         code = child.wait()

@@ -1,5 +1,7 @@
 """Collects events into the result, and writes it to its file after every row."""
 
+import contextlib
+import itertools
 import os
 import tempfile
 import time
@@ -30,7 +32,8 @@ def encoded(result: AnyResult) -> bytes:
 class Record:
     """Collects one run. `result` is None until all ranks have joined; `file` is updated with the output of `render`.
 
-    A failed write does not stop the run: `problem` is its error until a later write succeeds. `overwrite` allows `file` to exist.
+    A failed write does not stop the run: `problem` is its error until a later write succeeds, and the rows go to `elsewhere` meanwhile: a
+    file of the same name in the working directory, the home or the temporary directory. `overwrite` allows `file` to exist.
     """
 
     def __init__(self, file: Path | None = None, render: Callable[[Any], bytes] = encoded, *, overwrite: bool = True) -> None:
@@ -38,6 +41,7 @@ class Record:
         self.file = file
         self.saved = 0  # rows that the file holds
         self.problem: BusbwError | None = None
+        self.elsewhere: Path | None = None
         self._render = render
         self._next_write = 0.0
         if file is not None:
@@ -82,21 +86,73 @@ class Record:
         return self.result.measured if self.result else 0
 
     def keep(self, file: Path) -> None:
-        """Write to another file; NoMeasurement if that fails."""
-        save(self._render(self.result), file)
+        """Write to another file, or to one of its name in a directory that can be written; NoMeasurement if there is none."""
+        data = self._render(self.result)
+        try:
+            save(data, file)
+        except BusbwError:
+            other = _save_elsewhere(data, file)
+            if other is None:
+                raise
+            file = other
         self.file, self.saved = file, self.measured
 
     def _write(self, *, last: bool) -> None:
         start = time.monotonic()
         if self.file is None or (start < self._next_write and not last):
             return
+        data = self._render(self.result)
         try:
-            save(self._render(self.result), self.file)
+            save(data, self.file)
             self.saved, self.problem = self.measured, None
+            self._drop_copy()
         except BusbwError as error:
-            self.problem = error
+            self._rescue(data, self.file, error)
         end = time.monotonic()
         self._next_write = end + (end - start) / WRITING_SHARE if end - start > QUICK_S else 0.0
+
+    def _rescue(self, data: bytes, file: Path, error: BusbwError) -> None:
+        """The file cannot be written: write elsewhere, and say so in `problem`."""
+        self.problem, before = error, self.elsewhere
+        self.elsewhere = _save_elsewhere(data, file, before) if self.measured else None
+        if self.elsewhere is not None:
+            self.saved = self.measured
+            error.add(f"; the rows are in {self.elsewhere} instead")
+        if before not in (None, self.elsewhere):
+            _unlink(before)
+
+    def _drop_copy(self) -> None:
+        """The file has all rows again."""
+        _unlink(self.elsewhere)
+        self.elsewhere = None
+
+
+def _save_elsewhere(data: bytes, file: Path, before: Path | None = None) -> Path | None:
+    """Write the data that cannot be written to `file` to `before` or another place, which is returned. None if there is none.
+
+    A file that exists is not replaced.
+    """
+    places = [before] if before is not None else []
+    for folder in (Path.cwd, Path.home, lambda: Path(tempfile.gettempdir())):
+        with contextlib.suppress(OSError, RuntimeError):  # the directory was removed, or the user has none
+            places.append(_free_name(folder() / file.name))
+    for place in places:
+        with contextlib.suppress(BusbwError, OSError):
+            save(data, place)
+            return place
+    return None
+
+
+def _free_name(file: Path) -> Path:
+    """The file, or the first of `NAME-1.json`, `NAME-2.json` ... that does not exist."""
+    numbered = (file.with_name(f"{file.stem}-{number}{file.suffix}") for number in itertools.count(1))
+    return next(one for one in itertools.chain([file], numbered) if not os.path.lexists(one))
+
+
+def _unlink(file: Path | None) -> None:
+    if file is not None:
+        with contextlib.suppress(OSError):
+            file.unlink()
 
 
 def save(data: bytes, file: Path, hint: str = "", *, shared: bool = False) -> None:

@@ -19,14 +19,17 @@ from pathlib import Path
 import msgspec
 
 from busbw.core.exits import Exit
-from busbw.core.reports import Gone, Here, Report, Stalled, Working
-from busbw.host import carrier, process
+from busbw.core.reports import Gone, Here, Leaving, Report, Stalled, Working
+from busbw.host import carrier, memory_kills, process, tcp_connections
 from busbw.launch import interfaces
+from busbw.launch.cleanup import FOLDER
 from busbw.measure.job import Job
 from busbw.measure.progress import Pace, Progress
 
 GATHERING = frozenset({"start", "rendezvous"})  # ranks of this host are still starting
 GATHERING_POLL_S = 0.1  # between looks for them
+TEARDOWN = "teardown"
+TEARDOWN_S = (5.0, 60.0)  # for it: at least, and at most, also without a limit
 STARTING = frozenset({"rendezvous", "init", "prepare"})  # share one deadline, --launch-limit after the rank's start
 GRACE_S = 8.0  # for the launcher to end the job after a report; then the rank exits
 POLL_S = 0.5
@@ -76,6 +79,9 @@ class Watchdog:
         self._poll_s = min([POLL_S, *(limit / 4 for limit in (job.limit_s, job.launch_limit_s) if limit)])
         self._completed, self._progressed = self.phase.completed(), now
         self._last_here = self._last_work = now
+        self._oom_kills = memory_kills.count()
+        self._connections: dict[tcp_connections.Ends, tcp_connections.Counts] = {}  # when half of the limit had passed
+        self._counted: object = None  # what was completed then
         self._stopped, self._starting = False, True
         self._poll = select.poll()
         self._siblings: dict[int, int] = {}  # pid of another rank of this host, by descriptor
@@ -92,7 +98,15 @@ class Watchdog:
         self._pace.learn(before.name, before.progress, now - before.since)
         self._starting = self._starting and phase in STARTING
         allowed_s = self._launch_deadline - now if self._starting else self._pace.allowed_s(phase, progress)
+        if phase == TEARDOWN:
+            least_s, most_s = TEARDOWN_S
+            allowed_s = min(max(allowed_s, least_s), most_s)
         self.phase = Phase(before.step + 1, phase, detail, now, allowed_s, progress)
+
+    def leave(self) -> None:
+        """The rank has measured everything and leaves the job, which is watched too: a library may wait for ranks and daemons there."""
+        self.enter_phase(TEARDOWN, "")
+        self._report(Leaving(self._rank))
 
     def stop(self) -> None:
         """Stop watching."""
@@ -124,6 +138,8 @@ class Watchdog:
         elif completed != self._completed:
             self._progressed = phase.since if completed[0] != self._completed[0] and not any(completed[1]) else now
             self._completed = completed
+        if now - self._progressed > phase.allowed_s / 2 and self._counted != completed:
+            self._counted, self._connections = completed, tcp_connections.read()
         if now - self._progressed > phase.allowed_s:
             return phase
         if self._reports_work and now - self._last_work > WORK_S:
@@ -139,7 +155,7 @@ class Watchdog:
         self._poll.unregister(descriptor)
         os.close(descriptor)
         pid = self._siblings.pop(descriptor)
-        if self.phase.name != "teardown":
+        if self.phase.name != TEARDOWN:
             self._report(Gone(self._rank, self._host, pid))
 
     def _watch_siblings(self) -> None:
@@ -152,15 +168,16 @@ class Watchdog:
                 self._poll.register(descriptor, select.POLLIN)
 
     def _here(self) -> Here:
-        return Here(self._rank, self._host, os.getpid())
+        return Here(self._rank, self._host, os.getpid(), self._oom_kills, os.environ.get(FOLDER, ""))
 
     def _report_stall(self, phase: Phase) -> None:
         frame = sys._current_frames().get(self._main or 0)
         calls = [f"{Path(call.filename).name}:{call.lineno} {call.name}" for call in traceback.extract_stack(frame)[-FRAMES:] if frame]
         waited_s, links_down = time.monotonic() - self._progressed, carrier.lost(self._linked, self._selected)
         stalled = Stalled(
-            self._rank, self._host, os.getpid(), phase.name, phase.detail, phase.step, waited_s, calls, process.siblings(), links_down
-        )
+            self._rank, self._host, os.getpid(), phase.name, phase.detail, phase.step, waited_s, calls, process.siblings(), links_down,
+            connections=tcp_connections.lossy(self._connections),
+        )  # fmt: skip
         self._report(stalled)
         if self.library is not None:
             self._report(msgspec.structs.replace(stalled, library=self.library()))

@@ -1,25 +1,27 @@
 """Follows a launcher to its end: events go to the sink, and a failure becomes an error that names its cause."""
 
 import os
+import signal
 import time
 from collections.abc import Callable
 
 import msgspec
 
-from busbw.core.errors import BusbwError, StartFailed
+from busbw.core.errors import MEMORY_HINT, BusbwError, NoMeasurement, StartFailed
 from busbw.core.exits import Exit
 from busbw.core.result import PlanResult, Result, TrainResult
 from busbw.core.sizes import short_size
 from busbw.engines.registry import AUTO
-from busbw.launch import job, slurm
-from busbw.launch.failures import aborting_host, died, in_order, known
+from busbw.launch import job, on_host, slurm
+from busbw.launch.failures import SHARED_HINT, aborting_host, died, in_order, killed_rank, known
 from busbw.launch.framing import Framing
+from busbw.launch.mpirun import marked
 from busbw.launch.rank_monitor import RankMonitor
 from busbw.measure.events import Ended, Event, Failed, Note, Started, decode, failure
 from busbw.session.outside import LauncherCommand
 from busbw.session.sink import Sink
 
-TAIL_LINES = 60
+TAIL_LINES = 200  # each of a host's ranks may write 40 lines, and the first of them name the cause
 SIGNALLED = 128  # mpirun's exit code when a rank died of signal N is this plus N
 ABORT_S = 10.0  # for the launcher to end the job after a rank reported why it failed
 
@@ -54,7 +56,7 @@ class Follower:
     def follow(self, argv: list[str], launch_limit_s: float) -> None:
         """Run the launcher; RankFailed or NoMeasurement if it fails."""
         status = job.run(
-            argv,
+            marked(argv, self.monitor.job.marker) if self.hosts else argv,
             os.environ,
             self._on_line,
             self._on_message,
@@ -63,6 +65,9 @@ class Follower:
             stop_reason=self._stop_reason,
             heard=lambda: bool(self.monitor.here),
             queued=lambda: self.queue.waiting,
+            why_silent=self.monitor.why_silent,
+            cleanup=self.monitor.job,
+            end_elsewhere=self.monitor.end_elsewhere if self.hosts else None,
         )
         error = self._why(status)
         if error:
@@ -110,7 +115,7 @@ class Follower:
         if status == 0 and result is not None and result.complete and not self._failures:
             return None
         # The death of a rank causes errors on others, and one of them may abort before the launcher has seen the death.
-        death = job.explain(status, text, self.hosts) if died(text) else None
+        death = known(text, self.hosts, kills=True) or (job.explain(status, text, self.hosts) if died(text) else None)
         if death is None and (self._exit_before_failure or not self._failures):
             death = self.monitor.death(aborting_host(text))
         if death is None and self._failures:
@@ -119,8 +124,26 @@ class Follower:
             return self.monitor.conclude()
         fallen = self.monitor.killed_by(status - SIGNALLED) if status > SIGNALLED else None
         error = death or known(text, self.hosts) or fallen or job.explain(status, text, self.hosts)
+        error = self._for_want_of_room(error, status, text) or error
         error.add(self._reached())
         return error
+
+    def _for_want_of_room(self, error: BusbwError, status: int, text: str) -> BusbwError | None:
+        """The error if a rank died because its host has no memory, or the job because this host has no room for its files."""
+        rank = self._killed(status, text)
+        if rank is not None and self.monitor.memory_ran_out(rank):
+            return NoMeasurement(f"{error.template}: out of memory, so the kernel of that host killed it", MEMORY_HINT)
+        unexplained = known(text, self.hosts) is None or status == SIGNALLED + signal.SIGBUS
+        if unexplained and (full := on_host.full()):
+            return NoMeasurement(f"{error.template}; on this host {' and '.join(full)}", f"df -h {full[0].split()[0]}; {SHARED_HINT}")
+        return None
+
+    def _killed(self, status: int, text: str) -> int | None:
+        """The rank that SIGKILL ended, as far as known."""
+        rank = killed_rank(text)
+        if rank is None and status == SIGNALLED + signal.SIGKILL:
+            rank = next(iter(self.monitor.exits.order), None)
+        return rank if rank is not None else next(iter(self.monitor.gone), None)
 
     def _reached(self) -> str:
         match self.sink.record.result:

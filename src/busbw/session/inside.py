@@ -43,6 +43,7 @@ def inside(requested_job: AnyJob, where: Where, sink: Sink) -> None:
         watchdog.enter_phase("rendezvous")
         control = join({**os.environ, **interfaces.variables(where.ifname)}, expect=None)
         _as_rank(requested_job, control, sink, watchdog)
+        watchdog.leave()
         control.close()
     finally:
         watchdog.stop()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from busbw.core.errors import BusbwError, NoMeasurement
+from busbw.core.errors import BusbwError, NoMeasurement, out_of_memory
 from busbw.core.exits import Exit
 from busbw.engines.registry import AUTO, choose
 from busbw.host import process, ras
@@ -90,6 +90,7 @@ def nccl_report() -> str:
 def failure_report(error: BaseException, control: Control | None) -> Failed:
     """The report of an error that ended this rank."""
     rank, host = control.process if control else -1, platform.node()
+    error = out_of_memory(error) or error
     if isinstance(error, BusbwError):
         return Failed(error.template, error.hint_template, int(error.exit), rank, host, type(error).__name__)
     if isinstance(error, KeyboardInterrupt):
@@ -138,6 +139,7 @@ def main(argv: list[str] | None = None) -> int:
         job = resolve_engine(job, control, emit)
         ask_nccl(dog, job, control.process)
         perform(job, control, emit, dog.enter_phase)
+        dog.leave()
         control.close()
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - any error must end the other ranks too
         return fail(error, control)

@@ -9,6 +9,7 @@ from busbw.core.training import TrainRun
 from busbw.core.transports import BY_NAME as TRANSPORTS
 from busbw.views import reading
 
+MOST = (1 << 63) - 1  # NCCL counts with 64 bits
 LONGEST_S = 1e12  # squares of samples must stay finite
 NEWER = "read it with the busbw that wrote it, or a newer one"
 
@@ -26,11 +27,19 @@ def check(result: AnyResult) -> None:
             _check_plan(result.plan)
         return
     for number, row in enumerate(result.rows):
+        for name, value in (("size", row.size_bytes), ("count", row.count), ("number of iterations", row.iters)):
+            if not 0 <= value <= MOST:
+                raise UsageError(f"row {number}: a {name} of {_short(value)}", reading.FORMATS)
         where, cells = f"row {number}, of {row.size_bytes} bytes", [cell for cell in (row.out_of_place, row.in_place) if cell is not None]
         if not cells:
             raise UsageError(f"{where}: it has no figures", reading.FORMATS)
         for cell in cells:
             _check_cell(cell, where)
+
+
+def _short(value: int) -> str:
+    """The number; a long one, which Python may refuse to print, as a power."""
+    return str(value) if abs(value) <= 10 * MOST else f"{'-' if value < 0 else ''}2^{value.bit_length() - 1}"
 
 
 def _check_cell(cell: Cell, where: str) -> None:

@@ -118,7 +118,7 @@ def _row(line: Line, collective: Collective, iters: int, ranks: int) -> Row:
         row = Row(line.size, line.count, dtype, op, int(line.root), None, None, actual)
         row.out_of_place = _cell(line.out_of_place, line.out_of_place_per_iter, row, collective, ranks)
         row.in_place = _cell(line.in_place, line.in_place_per_iter, row, collective, ranks)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:  # infinity is no integer
         raise UsageError(f"nccl-tests JSON: the row of {line.size} bytes: {error}", HINT) from error
     return row
 

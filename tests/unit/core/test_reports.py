@@ -4,14 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.core.reports import PREFIX, Gone, Here, Stalled, decode, encode
+from busbw.core.reports import PREFIX, Gone, Here, Leaving, Stalled, decode, encode
 
 STALLED = Stalled(3, "h2", 77, "timing", "1M in place", 12, 60.5, ["a.py:1 f"], {78: "T"}, ["eth0"])
 
 
 @given(st.text(), st.integers(0, 9999), st.lists(st.text()))
 def test_reports_are_decoded_behind_a_launcher_prefix(host: str, pid: int, doing: list[str]) -> None:
-    for told in (Here(1, host, pid), Gone(1, host, pid), Stalled(0, host, pid, "init", "", 2, 1.0, doing, {pid: "S"}, doing, "x\ny")):
+    for told in (
+        Here(1, host, pid, 3, host),
+        Leaving(pid),
+        Gone(1, host, pid),
+        Stalled(0, host, pid, "init", "", 2, 1.0, doing, {pid: "S"}, doing, "x\ny"),
+    ):
         line = encode(told)
         assert "\n" not in line
         assert decode(f"[1,3]<stderr>: {line}") == told

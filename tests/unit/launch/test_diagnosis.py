@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
-from busbw.core.reports import Here, Stalled
-from busbw.launch.diagnosis import Evidence, absent, conclude, death
+from busbw.core.reports import Connection, Here, Stalled
+from busbw.launch import packet_loss
+from busbw.launch.diagnosis import Evidence, Helper, absent, conclude, death
 
 HOSTS = ("10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.2")
 HERE = {rank: Here(rank, f"h{rank // 2 + 1}", 100 + rank) for rank in range(4)}
@@ -105,3 +106,50 @@ def test_a_silent_local_rank_is_in_a_blocking_call() -> None:
     error = conclude(here, 0)
     assert error.message.endswith("rank 1 on h1 (pid 101) did not report although alive: a call blocks them")
     assert error.hint.startswith("py-spy dump")
+
+
+def test_a_stopped_daemon_is_the_cause_of_ranks_that_do_not_report() -> None:
+    daemon = Helper("h2", "prted", 5, daemon=True)
+    seen_there = seen(stalled(0), stalled(1), states={2: "S", 3: "S"}, helpers=[daemon])
+    assert conclude(seen_there, 0).message.endswith("60 s: prted on h2 (pid 5), which starts and ends the ranks there, is stopped")
+    assert "at an earlier step" not in conclude(seen_there, 0).message
+    at_end = conclude(Evidence(4, HERE, {}, hosts=HOSTS, helpers=[Helper("h1", "mpirun", 9)]), 6, leaving_s=5.2)
+    assert at_end.message == "everything was measured, but the job did not end within 5 s and was killed: mpirun on h1 (pid 9) is stopped"
+
+
+def test_ranks_that_were_stopped_before_they_reported_are_named_with_host_and_process() -> None:
+    three = {rank: HERE[rank] for rank in (0, 1, 3)}
+    error = absent(Evidence(4, three, {}, {2: "T"}, hosts=HOSTS, found={2: Here(2, "h2", 77)}), 6)
+    assert error.message == "launch: rank 2 on h2 (pid 77) is stopped: not started within 6 s, 3 of 4 did"
+    assert "SIGSTOP" in error.hint
+    nobody = absent(Evidence(4, {}, {}, hosts=HOSTS, helpers=[Helper("h1", "mpirun", 9)]), 6)
+    assert nobody.message.endswith("did not start within 6 s, 0 of 4 did; mpirun on h1 (pid 9) is stopped")
+
+
+def lossy(peer: str, timeouts: int = 0, resent: int = 9, interface: str = "eth1") -> Connection:
+    return Connection("10.1.0.9", peer, interface, timeouts, resent, 20)
+
+
+def test_lost_packets_name_both_hosts_and_the_interface() -> None:
+    reports = [stalled(0, connections=[lossy("10.0.0.2", 2), lossy("10.0.0.2")]), *map(stalled, (1, 2, 3))]
+    error = conclude(seen(*reports), 0)
+    assert error.message.endswith(
+        "60 s: packets are lost between h1 and h2: TCP last sent 18 of 40 segments again on eth1 of h1, "
+        "and 2 timeouts in a row without an answer"
+    )
+    assert "ip -s link show eth1" in error.hint
+    assert "on h1 and h2" in error.hint
+    silent = conclude(seen(*reports[:2], states={2: "S", 3: "S"}), 0)
+    assert silent.message.endswith("and ranks 2, 3 on h2 do not report any more")
+    stopped = conclude(seen(*reports[:3], states={3: "T"}), 0)
+    assert stopped.message.endswith("rank 3 on h2 (pid 103) is stopped")
+    late = conclude(seen(*reports[:3], stalled(3, 8)), 0)
+    assert "rank 3 on h2 (pid 103) is stuck at an earlier step" in late.message
+    assert "; meanwhile packets are lost between h1 and h2" in late.message
+
+
+def test_the_host_that_all_lossy_connections_share_is_named() -> None:
+    here = {rank: Here(rank, f"h{rank}", 100 + rank) for rank in range(4)}
+    at = [f"10.0.0.{rank}" for rank in range(4)]
+    reports = {rank: Stalled(rank, f"h{rank}", 100 + rank, "timing", "8", 9, 60.2, connections=[lossy(at[2], rank)]) for rank in (0, 1, 3)}
+    assert packet_loss.describe(reports, here, at)[0].startswith("packets are lost from and to h2: TCP last sent 9 of 20 segments again")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from busbw.launch.failures import FAILURES, explain, in_order
+from busbw.launch.failures import FAILURES, explain, in_order, killed_rank, known
 
 DAEMON = """------------------------------------------------------------
 A daemon failed to report back after being spawned. This could
@@ -43,6 +43,13 @@ srun: Force Terminated StepId=4.0
 """
 
 CASES = [
+    (
+        "----------\nIt appears as if there is not enough space for /dev/shm/sm_segment.vm.0.cab40001.0 (the shared-memory backing\n"
+        "file). It is likely that your MPI job will now either abort or experience\nperformance degradation.\n\n  Local host:  vm\n"
+        "  Space Requested: 16777216 B\n  Space Available: 65536 B\n",
+        "host vm: /dev/shm is full: Open MPI needs 16777216 bytes for /dev/shm/sm_segment.vm.0.cab40001.0, and 65536 are free",
+        "ssh vm df -h /dev/shm",
+    ),
     (
         "srun: error:  mpi/pmix_v4: init: (null) [0]: mpi_pmix.c:195: pmi/pmix: can not load PMIx library\n"
         "srun: error: Couldn't load specified plugin name for mpi/pmix: Plugin init() callback failed\n"
@@ -187,6 +194,19 @@ def test_every_known_failure_has_a_case():
     texts = [" ".join(tail.replace("\0", " ").split()) + " " for tail, _, _ in CASES]
     firsts = {next(i for i, row in enumerate(FAILURES) if search(row.pattern, text)) for text in texts}
     assert firsts == set(range(len(FAILURES)))
+
+
+def test_only_a_failure_that_kills_ranks_explains_a_death_that_was_seen():
+    both = CASES[0][0] + "process rank 1 with PID 7 on node vm exited on signal 7 (Bus error)."
+    assert "/dev/shm is full" in known(both, kills=True).message
+    assert known(CASES[1][0], kills=True) is None
+
+
+def test_a_rank_that_was_killed_is_known_from_either_launcher():
+    assert killed_rank("process rank 3 with PID 7 on node h1 exited on signal 9 (Killed).") == 3
+    assert killed_rank("process rank 3 with PID 7 on node h1 exited on signal 11 (Segmentation fault).") is None
+    assert killed_rank("srun: error: h1: tasks 2-3: Killed") == 2
+    assert killed_rank("nothing") is None
 
 
 def test_unknown_failures_quote_the_last_lines():

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from busbw.core.reports import Gone, Here, Stalled, encode
-from busbw.launch.rank_monitor import GATHER_S, MARGIN_S, RankMonitor
+from busbw.core.reports import Gone, Here, Leaving, Stalled, encode
+from busbw.host import memory_kills
+from busbw.launch.cleanup import MARKER
+from busbw.launch.rank_monitor import GATHER_S, LEAVING_S, MARGIN_S, RankMonitor
 
 HOST = os.uname().nodename
 
@@ -87,8 +89,47 @@ def test_silence_ends_the_run_unless_there_is_no_limit(sleepers: list[subprocess
     endless.event()
     endless.last_report -= 1e6
     assert endless.stop_reason() is None
-    endless.leaving = True
-    assert endless.stop_reason() is not None
+    endless.event(leaving=True)
+    assert endless.stop_reason() is None
+    endless.last_left -= LEAVING_S[1] + 0.1
+    assert "everything was measured, but the job did not end within 20 s" in str(endless.stop_reason())
+
+
+def test_the_end_of_a_job_has_a_limit_of_its_own_which_each_rank_that_leaves_extends(sleepers: list[subprocess.Popen[bytes]]) -> None:
+    made = monitor(sleepers, limit_s=1.5)
+    made.event(leaving=True)
+    made.last_left -= LEAVING_S[0] - 0.5
+    made.take(encode(Leaving(1)))
+    made.last_left -= LEAVING_S[0] - 0.5
+    made.take(encode(Here(0, HOST, sleepers[0].pid)))  # rank 0 is alive, which it says again and again
+    assert made.stop_reason() is None
+    made.last_left -= 0.6
+    assert made.stop_reason() is not None
+
+
+def test_a_stopped_launcher_is_named_after_the_limit(sleepers: list[subprocess.Popen[bytes]]) -> None:
+    made = monitor(sleepers)
+    made.event()
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, MARKER: made.job.marker}) as launcher:
+        try:
+            made.job.launcher = launcher.pid
+            launcher.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, launcher.pid, os.WSTOPPED | os.WNOWAIT)
+            assert made.changes() == []
+            assert made.stop_reason() is None
+            made.launcher_stopped -= 5.1
+            made.last_report -= 5.1
+            assert f"sleep on {HOST} (pid {launcher.pid}) is stopped" in str(made.stop_reason())
+        finally:
+            launcher.kill()
+
+
+def test_a_rank_that_the_kernel_killed_for_memory_is_known_by_the_count_of_its_host() -> None:
+    made = RankMonitor(2, (), 5.0, 10.0)
+    kills = memory_kills.count()
+    for rank, before in enumerate((kills, kills - 1)):
+        made.take(encode(Here(rank, HOST, 4000000 + rank, before)))
+    assert [made.memory_ran_out(rank) for rank in range(3)] == [False, kills >= 0, False]
 
 
 def test_queue_time_does_not_count_for_absent_ranks(sleepers: list[subprocess.Popen[bytes]]) -> None:

@@ -117,6 +117,7 @@ def test_readers_never_see_a_partial_file(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_an_interrupted_writer_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     file = tmp_path / "result.json"
     record = Record(file)
     record.take(started())
@@ -166,13 +167,52 @@ def test_a_symlink_is_kept_and_its_target_is_written(tmp_path: Path) -> None:
     assert [one.name for one in (tmp_path / "runs").iterdir()] == ["5.json"]
 
 
-def test_a_vanished_directory_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "gone").mkdir()
-    record = Record(tmp_path / "gone" / "result.json")
+@pytest.mark.parametrize("working_directory", ["there", "gone too", "without room"])
+def test_rows_are_saved_elsewhere_once_the_directory_has_vanished(
+    working_directory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("gone", "work", "home"):
+        (tmp_path / name).mkdir()
+    file = tmp_path / "gone" / "result.json"
+    (tmp_path / "home" / "result.json").write_text("an older one")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path / "work")
+    record = Record(Path("../gone/result.json") if working_directory == "there" else file)
     (tmp_path / "gone").rmdir()
+    if working_directory == "gone too":
+        (tmp_path / "work").rmdir()
+    elif working_directory == "without room":
+        monkeypatch.chdir("/proc")
     record.take(started())
     assert record.problem is not None
     assert "No such file or directory" in record.problem.message
+    record.take(row(0))
+    record.take(row(1))
+    saved = tmp_path / ("work/result.json" if working_directory == "there" else "home/result-1.json")
+    assert record.elsewhere == saved
+    assert record.problem.message.endswith(f"No such file or directory; the rows are in {saved} instead")
+    assert len(read(saved).rows) == record.saved == 2
+    assert (tmp_path / "home" / "result.json").read_text() == "an older one"
+    if working_directory == "gone too":
+        return
+    (tmp_path / "gone").mkdir()
+    record.take(row(2))
+    assert record.problem is None
+    assert len(read(file).rows) == 3
+    assert not saved.exists(), "the file has all rows again"
+
+
+def test_a_run_without_a_file_is_saved_in_the_home_if_the_working_directory_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir("/proc")
+    record = Record()
+    record.take(started())
+    record.take(row(0))
+    record.keep(Path("busbw-result-1.json"))
+    assert record.file == tmp_path / "busbw-result-1.json"
+    assert len(read(record.file).rows) == 1
 
 
 @pytest.fixture
@@ -189,6 +229,9 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_full_disk_is_reported_and_keeps_the_last_file(full_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("busbw.measure.record.QUICK_S", math.inf)  # on a busy machine, rows would be left out until a later write
+    monkeypatch.chdir("/proc")
+    monkeypatch.setenv("HOME", "/proc")
+    monkeypatch.setattr("tempfile.tempdir", "/proc")
     record = Record(full_disk / "result.json")
     record.take(started())
     while record.problem is None and len(record.result.rows) < 100:

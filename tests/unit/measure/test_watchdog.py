@@ -6,7 +6,9 @@ import threading
 import time
 from pathlib import Path
 
-from busbw.core.reports import Gone, Here, Report, Stalled, decode
+import pytest
+
+from busbw.core.reports import Gone, Here, Leaving, Report, Stalled, decode
 from busbw.measure.job import Job
 from busbw.measure.progress import Progress
 from busbw.measure.watchdog import Watchdog
@@ -39,6 +41,18 @@ def test_a_rank_reports_its_start_and_later_its_stall() -> None:
     assert (told.phase, told.detail, told.step, told.phase_text) == ("timing", "8 in place", 1, "timing of 8 in place")
     assert 0.2 <= told.waited_s < 2
     assert any("test_watchdog.py" in call for call in told.doing) or any("threading.py" in call for call in told.doing)
+
+
+def test_the_end_is_watched_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("busbw.measure.watchdog.TEARDOWN_S", (0.4, 0.4))
+    made, said, stalled = dog(limit_s=0)  # no limit for what is measured
+    made.enter_phase("timing", "8 in place")
+    made.leave()
+    assert stalled.wait(5)
+    made.stop()
+    assert said[1] == Leaving(0)
+    assert isinstance(said[-1], Stalled)
+    assert said[-1].phase == "teardown"
 
 
 def test_a_phase_that_changes_in_time_is_not_a_stall() -> None:

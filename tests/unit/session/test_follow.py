@@ -1,6 +1,7 @@
 """The error of a launched job, with real processes in place of the launcher: the cause comes before its consequences."""
 
 import contextlib
+import os
 import shlex
 from functools import partial
 from pathlib import Path
@@ -134,3 +135,12 @@ def test_a_startup_race_of_mpi_is_retried_once(tmp_path: Path, capsys: pytest.Ca
         follow(["sh", "-c", script], 10, make)
     assert "a rank crashed in MPI_Init" in capsys.readouterr().err
     assert (tmp_path / "starts").read_text() == "\n\n"
+
+
+def test_a_rank_that_the_kernel_killed_for_memory_is_no_unexplained_death(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("busbw.host.memory_kills.count", lambda: 5)
+    here = [Here(rank, os.uname().nodename, 4000000 + rank, 4 + rank) for rank in range(2)]
+    killed = ended(*here, DIED.replace("rank 1", "rank 0"), status=137)
+    assert killed.message.startswith("rank 0 on host h1 died of signal 9 (SIGKILL): out of memory, so the kernel of that host killed it")
+    assert "ulimit" in killed.hint
+    assert "out of memory, so" not in ended(*here, DIED, status=137).message

@@ -3,12 +3,14 @@
 import pytest
 
 from busbw.cli.output import SweepOutput
+from busbw.cli.streams import bug
 from busbw.core.reports import Here, Stalled
 from busbw.core.result import Result
 from busbw.core.sweep import SweepSpec
 from busbw.measure.events import Started
 from busbw.measure.record import Record
 from busbw.session.inside import reporting
+from busbw.session.rank import failure_report
 from busbw.views.registry import view
 
 SPEC = SweepSpec(collective="all_reduce")
@@ -28,3 +30,24 @@ def test_a_stalled_rank_is_recorded_once_before_nccls_report(capsys: pytest.Capt
     assert said.endswith("Job summary\n")
     tell(Stalled(0, "h1", 7, "verify", "8", 5, 1.0))
     assert output.record.result.errors[1:] == ["verify of 8 made no progress"]
+
+
+class OutOfMemoryError(RuntimeError):
+    """As PyTorch raises it for the memory of a GPU."""
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (MemoryError("Unable to allocate 1 GiB"), 3),
+        (OutOfMemoryError("CUDA"), 3),
+        (OSError(12, "Cannot allocate memory"), 3),
+        (OSError(5, "I/O"), 4),
+    ],
+)
+def test_a_rank_without_memory_is_no_bug(error: Exception, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    failed = failure_report(error, None)
+    assert failed.exit == code
+    assert ("out of memory: " in failed.message) is ("please report" not in failed.hint) is (code == 3)
+    assert bug(error) == code
+    assert ("a bug in busbw" in capsys.readouterr().err) is (code == 4)

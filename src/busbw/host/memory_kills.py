@@ -1,0 +1,41 @@
+"""Processes that the kernel has killed because memory ran out."""
+
+import contextlib
+import os
+import re
+from pathlib import Path
+
+from busbw.host.kernel_log import KMSG
+
+UNKNOWN = -1
+_RECORD_BYTES = 8192  # the kernel's longest record (Documentation/ABI/testing/dev-kmsg)
+_RECORDS = 200_000
+
+
+def count() -> int:
+    """How many since the host was started, of all control groups and users; UNKNOWN before Linux 4.13."""
+    with contextlib.suppress(OSError, ValueError):
+        lines = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
+        return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), UNKNOWN)
+    return UNKNOWN
+
+
+def killed(pid: int) -> bool:
+    """Whether the kernel log says that memory ran out and this process was killed; False if the log cannot be read."""
+    said = re.compile(rf"(?:Out of memory|out of memory|oom).*Killed process {pid} ".encode())
+    try:
+        log = os.open(KMSG, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        for _ in range(_RECORDS):
+            try:
+                if said.search(os.read(log, _RECORD_BYTES)):
+                    return True
+            except BrokenPipeError:  # overwritten before it was read: the oldest one left follows
+                continue
+    except OSError:  # no more records
+        return False
+    finally:
+        os.close(log)
+    return False

@@ -1,0 +1,205 @@
+"""How each fault is injected into a run: signals, the network, memory, disks, and what reads the output."""
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from running import Gone, Run
+
+PULSES = 6
+BLOCKED_S = 4.0  # longer than twice the limit
+Do = Callable[[Any, Run], None]  # the first is the Fault
+
+
+def signalled(number: signal.Signals) -> Do:
+    return lambda fault, run: os.kill(run.pid_of(fault.rank), number)
+
+
+def stop_host(fault: Any, run: Run) -> None:
+    for rank in (2 * fault.host, 2 * fault.host + 1):
+        os.kill(run.pid_of(rank), signal.SIGSTOP)
+
+
+def slow(fault: Any, run: Run) -> None:
+    pid = run.pid_of(fault.rank)
+    with contextlib.suppress(ProcessLookupError):  # the run may end meanwhile
+        for _ in range(PULSES):
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(0.15)
+            os.kill(pid, signal.SIGCONT)
+            time.sleep(0.05)
+
+
+def pull(fault: Any, run: Run) -> None:
+    assert run.lab is not None
+    host = run.lab.hosts[fault.host]
+    run.ip("-n", host.namespace, "link", "set", host.interface, "down")
+
+
+def step_clock(fault: Any, run: Run) -> None:
+    """Set the time of day an hour forward or back for half a second; the monotonic clock gives the time to restore."""
+    step_s = 3600 if fault.variant == "on" else -3600
+    real, start = time.clock_gettime(time.CLOCK_REALTIME), time.monotonic()
+    time.clock_settime(time.CLOCK_REALTIME, real + step_s)
+    try:
+        time.sleep(0.5)
+    finally:
+        time.clock_settime(time.CLOCK_REALTIME, real + time.monotonic() - start)
+
+
+def signal_busbw(number: signal.Signals) -> Do:
+    return lambda _fault, run: run.signal_busbw(number)
+
+
+def kill_named(*names: str) -> Do:
+    return lambda _fault, run: _signal_first(run.named(*names), signal.SIGKILL, names)
+
+
+def nothing(_fault: Any, _run: Run) -> None:
+    """What is wrong was set up before."""
+
+
+def wrong_interface(fault: Any, run: Run) -> None:
+    assert run.lab is not None
+    first = run.lab.hosts[0]
+    run.ip("-n", first.namespace, "link", "add", "own0", "type", "veth", "peer", "own1")
+    run.ip("-n", first.namespace, "addr", "add", "10.99.0.1/24", "dev", "own0")
+    run.ip("-n", first.namespace, "link", "set", "own0", "up")
+    run.setting.ifname = {"absent": "nosuch0", "unshared": "10.99.0.0/24", "first only": first.interface}[fault.variant]
+
+
+def small_disk(_fault: Any, run: Run) -> None:
+    run.mount_small_disk(kilobytes=12)
+
+
+def black_hole(_fault: Any, run: Run) -> None:
+    """The agent of the second host never answers, as behind a firewall that drops everything."""
+    assert run.lab is not None
+    text = run.lab.agent.read_text()
+    run.lab.agent.write_text(text.replace("#!/bin/sh\n", f'#!/bin/sh\ncase "$1" in {run.lab.hosts[1].address}) exec sleep 600;; esac\n', 1))
+
+
+def stop_named(*names: str) -> Do:
+    return lambda _fault, run: _signal_first(run.named(*names), signal.SIGSTOP, names)
+
+
+def _signal_first(pids: list[int], number: signal.Signals, names: tuple[str, ...]) -> None:
+    if not pids:
+        raise Gone(f"no {' or '.join(names)} has been started, or it has ended")
+    os.kill(pids[0], number)
+
+
+def drop_packets(fault: Any, run: Run) -> None:
+    """One host loses packets: half of those that it gets, or all in one direction."""
+    assert run.lab is not None
+    hook, interface, which = {
+        "half": ("input", "iifname", "numgen random mod 2 == 0"),
+        "in": ("input", "iifname", ""),
+        "out": ("output", "oifname", ""),
+    }[fault.variant]
+    rule = f'meta {interface} != "lo" {which} drop'
+    table = f"table inet fault {{\nchain lose {{\ntype filter hook {hook} priority 0;\n{rule}\n}}\n}}\n"
+    words = ["ip", "netns", "exec", run.lab.hosts[fault.host].namespace, "nft", "-f", "-"]
+    subprocess.run(words, input=table, text=True, check=True, timeout=10)
+
+
+def much_data(fault: Any, run: Run) -> None:
+    """Half of the packets of small messages would come through at once."""
+    if fault.variant == "half":
+        run.setting.sweep = ("--timing", "classic", "-b", "64K", "-e", "1M", "--iters", "20", "--run-cycles", "0")
+
+
+def needs_memory(fault: Any, run: Run) -> None:
+    run.setting.sweep = ("--timing", "classic", "-b", "32M", "-e", "32M", "--iters", "3")
+    if fault.variant == "limit":
+        run.setting.sweep = ("--timing", "classic", "-b", "1G", "-e", "1G", "--iters", "3")
+        run.setting.shell = "ulimit -v 1000000"
+
+
+def little_memory(fault: Any, run: Run) -> None:
+    """The rank's control group allows less than its buffers take, so the kernel kills it."""
+    if fault.variant == "limit":
+        return
+    group = memory_group()
+    group.mkdir()
+    run.undo(group.rmdir)
+    for name in ("memory.max", "memory.limit_in_bytes"):
+        if (group / name).exists():
+            (group / name).write_text(str(60 << 20))
+    (group / "cgroup.procs").write_text(str(run.pid_of(fault.rank)))
+
+
+def no_nftables() -> str:
+    return "" if shutil.which("nft") else "nft (nftables) is not installed"
+
+
+def no_memory_groups() -> str:
+    return "" if os.access(memory_group().parent, os.W_OK) else "no control group for memory can be made here"
+
+
+def no_clock() -> str:
+    return "" if may_set_clock() else "the time of day may not be set here (CAP_SYS_TIME)"
+
+
+def may_set_clock() -> bool:
+    """Whether this process may set the time of day: CAP_SYS_TIME, tried by a step of nothing."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    return libc.adjtimex(ctypes.create_string_buffer(b"\x01" + bytes(255), 256)) >= 0 and _capable(25)
+
+
+def _capable(bit: int) -> bool:
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("CapEff:"))
+    return bool(int(line.split()[1], 16) >> bit & 1)
+
+
+def memory_group() -> Path:
+    """A new control group below that of this process; version 1 or 2."""
+    lines = Path("/proc/self/cgroup").read_text().splitlines()
+    ways = {controllers: way for _, controllers, way in (line.split(":", 2) for line in lines)}
+    above = Path("/sys/fs/cgroup/memory" + ways["memory"]) if "memory" in ways else Path("/sys/fs/cgroup" + ways[""])
+    return above / f"busbw-fault-{os.getpid()}"
+
+
+def no_room(fault: Any, run: Run) -> None:
+    """Nothing can be written to /dev/shm or to the directory of temporary files, which are this run's own."""
+    place = "/dev/shm" if fault.variant == "/dev/shm" else str(run.temporary)
+    run.setting.shell = f"mount -t tmpfs -o size=64k fault {place} && head -c 64k /dev/zero >{place}/filler"
+    run.setting.prefix = ("unshare", "--mount")
+
+
+def own_folder(_fault: Any, run: Run) -> None:
+    run.file = run.folder / "results" / "result.json"
+    run.file.parent.mkdir()
+
+
+def remove_folder(_fault: Any, run: Run) -> None:
+    for _ in range(100):  # a file may be written meanwhile
+        shutil.rmtree(run.file.parent, ignore_errors=True)
+        if not run.file.parent.exists():
+            return
+
+
+def stop_reading(fault: Any, run: Run) -> None:
+    """Nobody reads the output any more, or nobody for a while, so that the pipe is full."""
+    if fault.variant == "closed":
+        run.close_stdout()
+        return
+    run.pause_stdout()
+    time.sleep(BLOCKED_S)
+    run.resume_stdout()
+
+
+def small_pipe(fault: Any, run: Run) -> None:
+    run.setting.small_pipe = fault.variant == "full"
+    run.setting.cycles = 12
+
+
+def nohup(_fault: Any, run: Run) -> None:
+    run.setting.ignored = (signal.SIGHUP,)

@@ -1,0 +1,49 @@
+"""TCP connections of this process: what each has sent, and which lose packets."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from busbw.host import tcp_connections
+from busbw.host.tcp_connections import Counts
+
+
+@pytest.fixture
+def connected() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as one:
+        other, _ = listener.accept()
+        with other:
+            one.sendall(b"x")
+            assert other.recv(1) == b"x"
+            yield one
+
+
+def test_the_segments_of_each_connection_are_counted(connected: socket.socket) -> None:
+    found = tcp_connections.read()[(*connected.getsockname(), *connected.getpeername())]
+    assert found == Counts(timeouts=0, resent=0, sent=1)
+    assert all(here[:2] != connected.getsockname() for here in tcp_connections.lossy({}))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "lossy"),
+    [
+        (None, Counts(0, 0, 1000), None),
+        (None, Counts(0, 1, 2), None),  # one segment proves nothing
+        (None, Counts(0, 20, 1000), None),
+        (None, Counts(0, 21, 1000), (21, 1000)),
+        (Counts(0, 0, 990), Counts(0, 5, 1000), (5, 10)),  # what was sent before does not hide what is lost now
+        (Counts(0, 500, 990), Counts(0, 501, 1000), None),
+        (Counts(0, 0, 990), Counts(1, 1, 991), (1, 1)),
+    ],
+)
+def test_a_connection_is_lossy_by_what_it_sent_since(
+    before: Counts | None, now: Counts, lossy: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = ("127.0.0.1", 1, "10.0.0.2", 2)
+    monkeypatch.setattr(tcp_connections, "read", lambda: {ends: now})
+    found = tcp_connections.lossy({ends: before} if before else {})
+    assert [(one.resent, one.sent) for one in found] == ([lossy] if lossy else [])
+    assert [(one.local, one.peer, one.interface, one.timeouts) for one in found] == [("127.0.0.1", "10.0.0.2", "lo", now.timeouts)] * len(
+        found
+    )

@@ -1,0 +1,114 @@
+"""Asking hosts for the processes of a job and ending them, with scripts as launch agents and real processes in place of ranks."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from busbw.core.reports import Here
+from busbw.host.process import state
+from busbw.launch import on_host, survey
+from busbw.launch.cleanup import FOLDER, MARKER, Cleanup
+from busbw.launch.on_host import Ask
+
+Agent = Callable[[str], None]
+MINE, OTHERS = f"mine{os.getpid()}", f"others{os.getpid()}"
+
+
+@pytest.fixture
+def agent_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
+    """Replaces the agent by a script: $1 is the host, and the command for that host's login shell follows."""
+
+    def put(script: str) -> None:
+        file = tmp_path / "agent"
+        file.write_text(f"#!/bin/sh\n{script}\n")
+        file.chmod(0o755)
+        monkeypatch.setenv("OMPI_MCA_plm_rsh_agent", str(file))
+
+    return put
+
+
+@contextlib.contextmanager
+def rank(marker: str, number: int, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that looks like a rank which Open MPI started, and has not reported anything."""
+    environ = {MARKER: marker, "OMPI_COMM_WORLD_RANK": str(number), "OMPI_COMM_WORLD_SIZE": "2", FOLDER: str(folder)}
+    with subprocess.Popen([on_host.RANK_PROGRAM, "60"], executable="/bin/sleep", env=environ) as process:
+        while on_host.RANK_PROGRAM.encode() not in Path(f"/proc/{process.pid}/cmdline").read_bytes():
+            time.sleep(0.001)
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+
+
+def test_a_stopped_rank_is_found_on_its_host_before_it_reports_and_its_job_is_ended_there(agent_does: Agent, tmp_path: Path) -> None:
+    agent_does('shift; exec sh -c "$*"')
+    mine, others = tmp_path / "prted.1", tmp_path / "prted.2"
+    for folder in (mine, others):
+        folder.mkdir()
+    job, hosts = Cleanup(MINE), ("h2", "h2")
+    with rank(MINE, 1, mine) as one, rank(OTHERS, 1, others) as other:
+        stop(one)
+        seen = survey.survey(job, {0: Here(0, "h2", os.getpid())}, {}, hosts, 20)
+        assert seen.found == {1: Here(1, os.uname().nodename, one.pid)}
+        assert seen.states == {0: state(os.getpid()), 1: "T"}
+        survey.end(job, {}, hosts, set(), 20)
+        assert one.wait(5) == -signal.SIGKILL
+        assert other.poll() is None
+        assert not mine.exists()
+        assert others.exists()
+
+
+def test_a_stopped_launcher_is_a_helper_and_no_rank() -> None:
+    with subprocess.Popen(["prterun", "60"], executable="/bin/sleep", env={MARKER: MINE}) as launcher:
+        try:
+            stop(launcher)
+            (helper,) = survey.survey(Cleanup(MINE, launcher.pid), {}, {}, (), 1).helpers
+        finally:
+            launcher.kill()
+    assert str(helper) == f"sleep on {os.uname().nodename} (pid {launcher.pid})"
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [("exit 255", {"h1": None}), ("exec sleep 60", {"h1": None}), ("exit 1", {}), ("exit 127", {}), ("echo hello", {})],
+    ids=["ssh gives up", "no answer", "an error there", "no shell there", "not an answer"],
+)
+def test_only_silence_or_ssh_failure_mean_unreachable(agent_does: Agent, script: str, expected: object) -> None:
+    agent_does(script)
+    assert on_host.ask({"h1": Ask("none")}, 0.5) == expected
+
+
+def test_a_missing_agent_gives_no_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMPI_MCA_plm_rsh_agent", "/no/such/agent")
+    assert on_host.ask({"h1": Ask("none")}, 1) == {}
+
+
+def test_hosts_that_did_not_answer_are_not_asked_to_end_a_job(agent_does: Agent, tmp_path: Path) -> None:
+    agent_does(f'echo "$1" >>{tmp_path}/asked')
+    survey.end(Cleanup(MINE), {}, ("h1", "h2", "h3", "localhost"), {"h2"}, 5)
+    assert sorted((tmp_path / "asked").read_text().split()) == ["h1", "h3"]
+
+
+@pytest.mark.parametrize("name", ["etc", "prted.x", "ompi.", "..", "prted.1/x"])
+def test_only_directories_of_open_mpi_are_removed(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / name
+    folder.mkdir(parents=True, exist_ok=True)
+    job = Cleanup(MINE)
+    job.record_folder(str(folder))
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "prted.5").symlink_to(tmp_path / "elsewhere")
+    job.record_folder(str(tmp_path / "prted.5"))
+    job.kill_remaining()
+    assert folder.exists()
+    assert (tmp_path / "elsewhere").exists()
