@@ -76,9 +76,13 @@ def not_offered(subject: str, message: str, *evidence: Evidence, fix: str = "") 
 def unread(subject: str, reading: Reading, what: str, fix: str = "") -> Found:
     """What could not be read, with the reason: unknown if it is there and failed, as with an I/O error; else not offered."""
     denied = any(word in reading.reason for word in DENIED)
-    absent = any(word in reading.reason for word in ABSENT)
-    make = not_offered if denied or absent else unknown
-    return make(subject, f"{what} cannot be read: {reading.reason}", fix=fix or (AS_ROOT if denied else ""))
+    make = unknown if broken(reading) else not_offered
+    return make(subject, f"{what} cannot be read: {reading.reason or 'it is empty'}", fix=fix or (AS_ROOT if denied else ""))
+
+
+def broken(reading: Reading) -> bool:
+    """Whether what was read is there and failed to answer, as with an I/O error."""
+    return reading.text is None and not any(word in reading.reason for word in (*DENIED, *ABSENT))
 
 
 def no_environment() -> Found:

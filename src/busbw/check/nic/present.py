@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, failed, passed, skipped, unknown, warned
+from busbw.check.base import Check, failed, not_offered, passed, skipped, warned
 from busbw.check.machine import Machine
 from busbw.check.nic.links import gpu_server
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -37,7 +37,7 @@ def look(machine: Machine) -> Iterator[Found]:
         if machine.names(PCI):
             yield skipped("no network card with RDMA on PCI")
         else:
-            yield unknown("", f"{PCI} cannot be read")
+            yield not_offered("", f"{PCI} cannot be read")
     for bdf, vendor in cards.items():
         yield _judge(machine, bdf, vendor, devices, models)
 
@@ -64,16 +64,16 @@ def _judge(machine: Machine, bdf: str, vendor: str, devices: dict[str, str], mod
     evidence = Evidence(f"{RDMA}/*/device", devices.get(bdf, shared) or "none for this function", "an RDMA device")
     if bdf in devices or shared:
         return passed(bdf, f"it is {devices.get(bdf, shared)}", evidence)
+    if not bound:
+        return failed(bdf, "it has no driver", evidence, Evidence(path, "no driver", ethernet), fix=f"modprobe {ethernet}")
     if machine.container:
-        return unknown(bdf, "this container may not show its RDMA device", evidence)
+        return not_offered(bdf, "this container may not show its RDMA device", evidence)
     ethernet_only = (machine.text(f"{PCI}/{bdf}/class") or "").startswith(ETHERNET) and vendor in (NVIDIA, BROADCOM)
     report = warned if ethernet_only and machine.text(f"{PCI}/{bdf}/device") not in models and not gpu_server(machine) else failed
-    if not bound:
-        return report(bdf, "it has no driver", evidence, Evidence(path, "no driver", ethernet), fix=f"modprobe {ethernet}")
     if rdma not in machine.modules:
         return report(bdf, f"{rdma} is not loaded", evidence, Evidence("/proc/modules", f"no {rdma}", rdma), fix=f"modprobe {rdma}")
     if "net" in machine.names(f"{PCI}/{bdf}") and not machine.names(f"{PCI}/{bdf}/net"):
-        return unknown(bdf, "its interface is in another network namespace, such as a pod's, and its RDMA device may be too", evidence)
+        return not_offered(bdf, "its interface is in another network namespace, such as a pod's, and its RDMA device may be too", evidence)
     return report(bdf, f"{rdma} is loaded, but created no RDMA device", evidence, fix=f"dmesg | grep -e {bdf} -e {rdma} shows why")
 
 

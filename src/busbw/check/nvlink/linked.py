@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from busbw.check.base import skipped, unknown
-from busbw.check.gpu.each import no_gpus
+from busbw.check.gpu.each import no_gpus, unreadable
 from busbw.check.machine import Machine
 from busbw.core.checking import Found
 from busbw.host.gpu import nvlink_rate
@@ -41,7 +41,7 @@ def linked(machine: Machine, judge: Callable[[GpuHealth], Found]) -> Iterator[Fo
         yield missing
     for gpu in gpus.gpus:
         if gpu.error or gpu.links is None:
-            yield unknown(gpu.label, f"NVML cannot read its links{f': {gpu.error}' if gpu.error else ''}")
+            yield unreadable(gpu, "its links")
         elif not gpu.active:
             yield skipped("no active NVLink", gpu.label)
         else:

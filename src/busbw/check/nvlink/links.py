@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from busbw.check.base import Check, failed, passed, skipped, unknown, warned
-from busbw.check.gpu.each import no_gpus
+from busbw.check.gpu.each import no_gpus, unreadable
 from busbw.check.machine import Machine
 from busbw.check.nvlink.linked import bridged, expected
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -34,7 +34,7 @@ def look(machine: Machine) -> Iterator[Found]:
         yield missing
     for gpu in gpus.gpus:
         if gpu.error or gpu.links is None:
-            yield unknown(gpu.label, f"NVML cannot read its links{f': {gpu.error}' if gpu.error else ''}")
+            yield unreadable(gpu, "its links")
         else:
             yield _judge(gpu, alone=len(gpus.gpus) == 1, virtual=bool(machine.hypervisor))
 
