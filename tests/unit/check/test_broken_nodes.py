@@ -4,7 +4,7 @@ import json
 
 import pytest
 from healthy import healthy
-from healthy_gpu import changed, health, logged
+from healthy_gpu import changed, health, links, logged
 from healthy_pcie import gpu_bdf, port_bdf
 from tree import Change, Tree
 
@@ -147,6 +147,16 @@ CASES: dict[str, tuple[Change, int, str]] = {
     "hardware thermal slowdown": (changed(3, reasons=0x48), 1, "gpu-throttle GPU 3"),
     "power brake": (changed(3, reasons=0x80), 1, "gpu-throttle GPU 3"),
     "software thermal slowdown": (changed(3, reasons=0x20), 0, "gpu-throttle GPU 3"),
+    "a gap in the names of RDMA devices": (ports_gone(3), 0, "nic-missing"),
+    "a network card reads as ones": (lambda tree: tree.data(f"{PCI}/{port_bdf(3)}/config", b"\xff" * 64), 1, f"nic-present {port_bdf(3)}"),
+    "a GPU reads as ones": (lambda tree: tree.data(f"{PCI}/{gpu_bdf(3)}/config", b"\xff" * 64), 1, f"gpu-count {gpu_bdf(3)}"),
+    "an NVLink is down": (changed(3, links=links(active=False)), 1, "nvlink-links GPU 3"),
+    "a link of PCIe shows no width": (
+        lambda tree: tree.files(f"{PCI}/{port_bdf(3)}", current_link_width="63", current_link_speed="Unknown"),
+        3,
+        "pcie-width mlx5_3",
+    ),
+    "an idle GPU lowers its link": (lambda tree: tree.file(f"{PCI}/{gpu_bdf(3)}/current_link_speed", "2.5 GT/s PCIe"), 0, "no data"),
     "nothing is broken": (lambda tree: tree, 0, "passed"),
 }
 
@@ -166,7 +176,7 @@ def test_the_exit_code_is_the_one_that_an_operator_wants(case: str, layer: str) 
 
 
 def test_a_machine_without_gpus_and_rdma_is_fine() -> None:
-    tree = healthy(gpus=0, ports=0)
+    tree = healthy(gpus=0, ports=0).files(f"{PCI}/0000:00:1f.0", vendor="0x8086", **{"class": "0x060100"})
     both(
         without(*SWITCHES, "/proc/driver/nvidia", "/dev/nvidia-uvm"),
         unloaded("nvidia", "nvidia_uvm", "nvidia_peermem", "mlx5_ib", "mlx5_core"),

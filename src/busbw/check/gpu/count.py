@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, failed, not_offered, passed, warned
+from busbw.check.base import Check, failed, not_offered, passed
 from busbw.check.gpu.each import WITHHELD, WITHOUT_PCI, confined, no_gpus, unreadable, without_gpus
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -10,7 +10,7 @@ from busbw.core.sizes import counted
 from busbw.host.gpu_devices import gpus_on_pci
 from busbw.host.gpu_health import GpuHealth, Gpus
 from busbw.host.nvml_health import read_health
-from busbw.host.pci import DEVICES, read_devices
+from busbw.host.pci import DEVICES
 
 GONE_FROM_NVML = ("GPU is lost", "GPU requires restart")  # NVML's errors after Xid 79, and before a reset
 # Reasons of NVML that say nothing about the driver: busbw's package, a snapshot without it, a driver in a container of its own, the user.
@@ -84,10 +84,6 @@ def _number(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> Found:
         if by := confined(machine):
             return not_offered("", f"{message}: {by} may hide them", evidence, fix="busbw check, on the host")
         return failed("", message, evidence, fix=ROW.fix.format(bdf=absent[0]))
-    present = sum(device.gpu for device in read_devices(machine).values())  # including GPUs passed to virtual machines
-    if present % 2 and present > 1 and not (machine.hypervisor or confined(machine)) and any(gpu.switched for gpu in gpus.gpus):
-        fix = "count the GPUs in the BMC's inventory; check the seat and power of the missing one"
-        return warned("", f"{present} GPUs behind NVSwitch: boards with NVSwitch have an even number", evidence, fix=fix)
     return passed("", f"{counted(len(gpus.gpus), 'GPU')} on PCI and in NVML", evidence)
 
 
