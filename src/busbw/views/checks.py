@@ -71,9 +71,10 @@ def _group(group: Sequence[Checked]) -> str:
 
 def cluster_text(cluster: ClusterReport, width: int | None = None, *, everything: bool = False) -> str:
     """The differences between nodes, then every finding once with the nodes that have it."""
-    nodes = len(cluster.nodes) + len(cluster.silent)
+    nodes = len(cluster.nodes) + len(cluster.silent) + len(cluster.unreadable)
     head = f"{counted(nodes, 'node')}, {len(cluster.nodes)} answered\n"
     head += "".join(f"FAIL    {host}: {reason}\n" for host, reason in cluster.silent.items())
+    head += "".join(f"UNKNOWN {file}: {reason}\n" for file, reason in cluster.unreadable.items())
     head += f"\n{counted(len(cluster.differences), 'fact')} not the same on all nodes\n" if cluster.nodes else ""
     head += _oddest(cluster.differences)
     # A value that differs on every node points to no node.
@@ -155,6 +156,12 @@ def brief(report: CheckReport, fail_on: Verdict = Verdict.FAIL) -> tuple[int, st
     texts = [*named[:_MOST_NAMED], *more] or [f"{count['pass']} passed" if count["pass"] else "nothing was judged"]
     figures = " ".join(f"{each.replace(' ', '_')}={count[each]}" for each in GRADES)
     return code, f"BUSBW {word} - {report.host}: {'; '.join([*texts, *_besides(count, grades)])} | {figures}\n"
+
+
+def brief_without(name: str, reason: str, verdict: Verdict) -> tuple[int, str]:
+    """The same for a machine that could not be read."""
+    code, word = NAGIOS[verdict]
+    return code, f"BUSBW {word} - {name or 'this machine'}: {' '.join(reason.split()).replace('|', '/')}\n"
 
 
 def _besides(count: Counter[str], named: Sequence[str]) -> list[str]:
