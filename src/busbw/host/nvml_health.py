@@ -110,7 +110,7 @@ class _Reader:
             "links": self._links(),
         }
         said |= self._memory_errors() | self._clocks() | self._limits()
-        failed = {field: text for field, text in self._failed.items() if said.get(field) is None}
+        failed = {field: text for field, text in self._failed.items() if said.get(field) in (None, {})}
         unsupported = tuple(dict.fromkeys(self._unsupported))
         return GpuHealth(index=index, name=name, bus_id=bus_id, unsupported=unsupported, failed=failed, **said)
 
@@ -185,6 +185,7 @@ class _Reader:
             except nvml.NVMLError as error:
                 if error.value in (nvml.NVML_ERROR_INVALID_ARGUMENT, nvml.NVML_ERROR_NOT_SUPPORTED):
                     continue  # beyond this GPU's last link, or no NVLink at all
+                self._failed["links"] = str(error)
                 return None
             links.append(self._link(number) if active else Link(number, active=False))
         return tuple(links)

@@ -57,6 +57,7 @@ def test_nvml_without_its_package_names_the_package():
 
 def test_lost_gpu_fails_and_one_of_another_job_is_not_offered():
     changes = changed(1, error="GPU is lost"), changed(2, error="Insufficient Permissions")
+    assert of(found("gpu-count", *changes), "GPU 1").message == "the GPU at 0000:43:00.0 does not answer NVML: GPU is lost"
     for name, verdict in (("gpu-count", FAIL), ("gpu-ecc-mode", UNKNOWN)):
         lost, withheld = (of(found(name, *changes), f"GPU {index}") for index in (1, 2))
         assert (lost.verdict, lost.optional) == (verdict, False)

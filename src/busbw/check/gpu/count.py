@@ -35,17 +35,25 @@ ROW = CheckRow(
 def look(machine: Machine) -> Iterator[Found]:
     """Each GPU, then the number of all."""
     gpus, on_pci = read_health(machine), gpus_on_pci(machine)
-    missing = no_gpus(machine, gpus)
-    if missing and (gpus.reason or not on_pci):
-        yield _without_nvml(machine, gpus, on_pci) if _dead(machine, gpus, on_pci) else missing
-        return
     gone = [bdf for bdf in on_pci if (machine.read(f"{DEVICES}/{bdf}/config").data or b"").startswith(GONE)]
     for bdf in gone:
         evidence = Evidence(f"{DEVICES}/{bdf}/config", "ff ff ff ff", "de 10 ...")
         yield failed(bdf, "the GPU does not respond on PCI: it has fallen off the bus", evidence, fix=ROW.fix.format(bdf=bdf))
+    missing = no_gpus(machine, gpus)
+    if missing and (gpus.reason or not on_pci):
+        yield _without_nvml(machine, gpus, on_pci) if _dead(machine, gpus, on_pci) else missing
+        return
+    places = _places(gpus, on_pci)
     for gpu in gpus.gpus:
-        yield from _answer(gpu)
+        yield from _answer(gpu, places.get(gpu.index, gpu.bus_id))
     yield _number(machine, gpus, on_pci)
+
+
+def _places(gpus: Gpus, on_pci: tuple[str, ...]) -> dict[int, str]:
+    """Addresses of the GPUs that NVML cannot read. It counts GPUs in the order of PCI, and gives no address without reading."""
+    unread = [gpu.index for gpu in gpus.gpus if not gpu.bus_id]
+    others = sorted(set(on_pci) - {gpu.bus_id for gpu in gpus.gpus})
+    return dict(zip(unread, others, strict=True)) if len(unread) == len(others) else {}
 
 
 def _dead(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> bool:
@@ -62,15 +70,15 @@ def _without_nvml(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> Foun
     return failed("", f"NVML fails, and so will CUDA: {gpus.reason}", evidence, fix=fix)
 
 
-def _answer(gpu: GpuHealth) -> Iterator[Found]:
-    """A finding on a GPU that does not answer."""
+def _answer(gpu: GpuHealth, bdf: str) -> Iterator[Found]:
+    """A finding on a GPU that does not answer; `bdf` is its address, if that is known."""
     lost = next((text for text in gpu.failed.values() if text in GONE_FROM_NVML), "")
     if WITHHELD in gpu.error:
         yield unreadable(gpu)
     elif gpu.error or lost:
         evidence = Evidence(f"NVML, {gpu.label}", gpu.error or lost, "readable")
-        message = f"the GPU does not answer NVML: {gpu.error or lost}"
-        yield failed(gpu.label, message, evidence, fix=ROW.fix.format(bdf=gpu.bus_id or gpu.label))
+        message = f"the GPU{f' at {bdf}' if bdf else ''} does not answer NVML: {gpu.error or lost}"
+        yield failed(gpu.label, message, evidence, fix=ROW.fix.format(bdf=bdf or gpu.index))
 
 
 def _number(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> Found:

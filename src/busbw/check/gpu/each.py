@@ -46,9 +46,10 @@ def compute(machine: Machine) -> bool:
     return any((machine.text(f"{DEVICES}/{bdf}/class") or "").startswith(COMPUTE_CLASS) for bdf in gpus_on_pci(machine))
 
 
-def unreadable(gpu: GpuHealth, what: str = "it") -> Found:
-    """The finding on a GPU that NVML lists but cannot read."""
-    return (not_offered if WITHHELD in gpu.error else unknown)(gpu.label, f"NVML cannot read {what}{f': {gpu.error}' if gpu.error else ''}")
+def unreadable(gpu: GpuHealth, field: str = "", what: str = "it") -> Found:
+    """The finding on a GPU that NVML lists but cannot read, or of which it cannot read a field."""
+    why = gpu.error or gpu.failed.get(field, "")
+    return (not_offered if WITHHELD in why else unknown)(gpu.label, f"NVML cannot read {what}{f': {why}' if why else ''}")
 
 
 def confined(machine: Machine) -> str:

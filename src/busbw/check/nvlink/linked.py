@@ -41,7 +41,7 @@ def linked(machine: Machine, judge: Callable[[GpuHealth], Found]) -> Iterator[Fo
         yield missing
     for gpu in gpus.gpus:
         if gpu.error or gpu.links is None:
-            yield unreadable(gpu, "its links")
+            yield unreadable(gpu, "links", "its links")
         elif not gpu.active:
             yield skipped("no active NVLink", gpu.label)
         else:

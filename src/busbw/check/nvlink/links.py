@@ -38,7 +38,7 @@ def look(machine: Machine) -> Iterator[Found]:
         yield missing
     for gpu in gpus.gpus:
         if gpu.error or gpu.links is None:
-            yield unreadable(gpu, "its links")
+            yield unreadable(gpu, "links", "its links")
         else:
             yield _judge(gpu, alone=len(gpus.gpus) == 1, virtual=bool(machine.hypervisor))
 
