@@ -86,6 +86,18 @@ def both(*changes: Change) -> Change:
     return change
 
 
+def unanswered(*paths: str) -> Change:
+    """Files that are in their folders and give I/O errors."""
+
+    def change(tree: Tree) -> None:
+        for folder in {str(parent) for path in paths for parent in Path(path).parents}:
+            tree.listing(folder, *tree.source().names(folder))
+        for path in paths:
+            tree.error(path, EIO)
+
+    return change
+
+
 def unreadable(tree: Tree) -> None:
     """All files of a port answer with an I/O error, as after a fatal error of its firmware."""
     for path in [path for path in tree.paths if path.startswith(f"{RDMA}/mlx5_3/ports/1/")]:
@@ -176,6 +188,22 @@ CASES: dict[str, tuple[Change, int, str]] = {
         both(environment(SLURM_JOB_ID="7"), lambda tree: tree.update("nvml_health", gpus=[health(0), health(1)], peers=[[0, 1, 0]])),
         0,
         "no data",
+    ),
+    "one counter of a port gives an I/O error": (
+        unanswered(f"{RDMA}/mlx5_3/ports/1/hw_counters/out_of_buffer"),
+        1,
+        "device-files mlx5_3",
+    ),
+    "a bridge gives I/O errors": (lambda tree: tree.error(f"{PCI}/0000:16:01.0/aer_dev_fatal", EIO), 1, "device-files 0000:16:01.0"),
+    "a GPU's files say that there is no such device": (
+        lambda tree: tree.error(f"{PCI}/{gpu_bdf(3)}/current_link_speed", "no such device"),
+        1,
+        "device-files GPU 3",
+    ),
+    "the counts of memory errors give I/O errors": (
+        unanswered("/sys/devices/system/edac/mc/mc0/ue_count", "/sys/devices/system/edac/mc/mc0/ce_count"),
+        3,
+        "mem-errors",
     ),
     "nothing is broken": (lambda tree: tree, 0, "passed"),
 }
