@@ -8,9 +8,17 @@ from busbw.check.machine import Machine
 from busbw.core.checking import Checked, CheckRow, Evidence, Found
 from busbw.core.finding import Verdict
 from busbw.core.masking import masked
+from busbw.core.overall import AS_ROOT
 from busbw.host.source import Reading
 
 Seen = TypeVar("Seen")
+
+# Words in the reason of a reading without data, which has the text of an errno in lower case. Any other is a part that failed to answer.
+DENIED = ("permission denied", "operation not permitted", "needs root")
+ABSENT = (
+    "no such file", "not a directory", "invalid argument", "no data available", "inappropriate ioctl", "not supported", "not implemented",
+    "not in the recording", "the recording has no", "not installed", "no such interface", "has no ", "does not have", "shows no ",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)  # Python 3.11 has no generic dataclass that is frozen and has slots
@@ -28,6 +36,7 @@ class CheckOf(Generic[Seen]):
                 id=row.id, name=row.name, layer=row.layer.value, verdict=one.verdict, subject=one.subject, message=masked(one.message),
                 evidence=tuple(map(_without_secrets, one.evidence)), fix=one.fix,
                 stays=row.stays if one.verdict in (Verdict.WARN, Verdict.FAIL) else "",
+                optional=one.optional,
             )
             for one in self.look(seen)
         ]  # fmt: skip
@@ -61,18 +70,42 @@ def skipped(message: str, subject: str = "") -> Found:
 
 
 def unknown(subject: str, message: str, *evidence: Evidence, fix: str = "") -> Found:
-    """It could not be read, so it does not pass."""
+    """The machine has the part, and it could not be judged: the machine is not healthy as far as is known. See `not_offered`."""
     return Found(Verdict.UNKNOWN, subject, message, evidence, fix)
 
 
+def not_offered(subject: str, message: str, *evidence: Evidence, fix: str = "") -> Found:
+    """This kernel, driver, virtual machine, container, user or snapshot does not give the value, which says nothing about the part.
+
+    It does not pass, but does not make the whole machine unknown.
+    """
+    return Found(Verdict.UNKNOWN, subject, message, evidence, fix, optional=True)
+
+
 def unread(subject: str, reading: Reading, what: str, fix: str = "") -> Found:
-    """Unknown, with the reason why a file or call could not be read."""
-    return unknown(subject, f"{what} cannot be read: {reading.reason}", fix=fix)
+    """What could not be read, with the reason; see `unanswered`."""
+    reason = reading.reason or "it has no such value"
+    return (unknown if broken(reading) else not_offered)(subject, f"{what} cannot be read: {reason}", fix=fix or _as_root(reason))
+
+
+def unanswered(subject: str, message: str, reason: str, *evidence: Evidence, fix: str = "") -> Found:
+    """Unknown if `reason` is that of a part which is there and failed, as with an I/O error; else not offered."""
+    make = unknown if broken(Reading(None, reason)) else not_offered
+    return make(subject, message, *evidence, fix=fix or _as_root(reason))
+
+
+def broken(reading: Reading) -> bool:
+    """Whether what was read is there and failed to answer, as with an I/O error."""
+    return reading.text is None and not any(word in reading.reason for word in (*DENIED, *ABSENT))
+
+
+def _as_root(reason: str) -> str:
+    return AS_ROOT if any(word in reason for word in DENIED) else ""
 
 
 def no_environment() -> Found:
-    """Unknown, as the environment is not in the snapshot."""
-    return unknown("", "the snapshot has no environment", fix="busbw check, in the shell or job script that starts the ranks")
+    """Not offered, as the environment is not in the snapshot."""
+    return not_offered("", "the snapshot has no environment", fix="busbw check, in the shell or job script that starts the ranks")
 
 
 def judged(*, right: bool, subject: str, good: str, bad: str, evidence: tuple[Evidence, ...], fix: str, fails: bool = False) -> Found:

@@ -11,6 +11,7 @@ from busbw.check.registry import CHECKS
 from busbw.core.checking import Checked, CheckReport
 from busbw.core.finding import Verdict
 from busbw.core.masking import masked
+from busbw.core.overall import overall
 from busbw.core.version import __version__
 from busbw.host.source import Source
 
@@ -25,7 +26,7 @@ def examine(source: Source, checks: Iterable[Check] = CHECKS, name: str = "") ->
     findings = [found for check in checks for found in run(check, machine)]
     findings += _unasked(findings, machine)
     host = machine.text(HOSTNAME) or name or platform.node()
-    return CheckReport(host=host, source=name, at=at, busbw=__version__, findings=findings)
+    return CheckReport(host=host, source=name, at=at, busbw=__version__, verdict=overall(findings), findings=findings)
 
 
 def _unasked(findings: Iterable[Checked], machine: Machine) -> list[Checked]:
