@@ -12,7 +12,7 @@ from busbw.core.finding import Verdict
 
 KMSG = "/dev/kmsg"
 DAY_S = 86400.0  # for which an event that is over is shown: somebody has to have the time to read it
-BOOT_S = 30.0  # in which firmware and the kernel report what the previous boot left behind
+BOOT_S = 60.0  # in which firmware and the kernel report what the previous boot left behind
 SUBJECT = "subject"  # the named group of a pattern: a PCI address, disk, process, server
 
 
@@ -61,15 +61,14 @@ class Texts:
 
 
 def rule(texts: Texts, *signs: Sign, told_by_xid: int | None = None) -> KernelRule:
-    """A rule with the row of its check. The row's `right` and the time that each sign holds come from the signs."""
-    spans = "; ".join(dict.fromkeys(f"{_span(sign)}, as {sign.because}" for sign in signs))
+    """A rule with the row of its check, which says how long the signs hold and why."""
     row = CheckRow(
         id=texts.id,
         name=texts.name,
         layer=texts.layer,
         title=texts.title,
-        right="no such line in the kernel log of this boot",
-        why=f"{texts.why} It counts {spans}.",
+        right="no such line of this boot that still holds",
+        why=f"{texts.why} {_holding(signs)}",
         fix=texts.fix,
         stays=texts.stays,
         reads=(KMSG,),
@@ -78,9 +77,21 @@ def rule(texts: Texts, *signs: Sign, told_by_xid: int | None = None) -> KernelRu
     return KernelRule(row, signs, told_by_xid)
 
 
+def _holding(signs: tuple[Sign, ...]) -> str:
+    """`A line holds until the next boot (a bad block stays bad); some for 24 h (the drive was reset).`"""
+    reasons: dict[str, list[str]] = {}
+    for sign in signs:
+        known = reasons.setdefault(_span(sign), [])
+        if sign.because not in known:
+            known.append(sign.because)
+    spans = [f"{span} ({'; '.join(known)})" for span, known in reasons.items()]
+    return f"A line holds {'; another '.join(spans)}."
+
+
 def _span(sign: Sign) -> str:
-    until = "until a line says that it ended" if sign.ends else "until the next boot"
-    return until if sign.holds_s is None else f"for {sign.holds_s / 3600:.0f} h"
+    if sign.holds_s is not None:
+        return f"for {sign.holds_s / 3600:.0f} h"
+    return "until the next boot or a line that ends it" if sign.ends else "until the next boot"
 
 
 def line(text: str) -> re.Pattern[str]:

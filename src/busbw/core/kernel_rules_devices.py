@@ -109,7 +109,7 @@ SLOT_POWER = rule(
         "set the slot's power limit in the BIOS, or move {subject} to a slot of 75 W; mlxconfig -d {subject} q | grep -i power",
         "it is set in the BIOS or the slot", (f"{MLX5}/events.c", NVSENTINEL, GPUD),
     ),
-    Sign(line(r"mlx5_core <bdf>\b.*Detected insufficient power on the PCIe slot \((?P<power>\d+W)\)"), WARN,
+    Sign(line(r"(?:mlx5_core <bdf>\b.*)?Detected insufficient power on the PCIe slot \((?P<power>\d+W)\)"), WARN,
          "its slot offers only {power}", "the slot stays as it is"),
 )  # fmt: skip
 
@@ -120,10 +120,10 @@ MODULE_EVENTS = rule(
         "check the air flow at {subject}; mlxlink -d {subject} -m; reseat or replace the transceiver or cable",
         "a reseated or replaced module stays", (f"{MLX5}/events.c", NVSENTINEL, GPUD),
     ),
-    Sign(line(r"mlx5_core <bdf>\b.*Port module event\[error\]: module (?P<module>\d+), Cable error, (?P<issue>.+)"), WARN,
+    Sign(line(r"(?:mlx5_core <bdf>\b.*)?Port module event\[error\]: module (?P<module>\d+), Cable error, (?P<issue>.+)"), WARN,
          "module {module}: {issue}", "a new module event follows when it is pulled or works again", ends=line(
              r"mlx5_core <bdf>\b.*Port module event: module \d+, Cable (?:plugged|unplugged)")),
-    Sign(line(r"mlx5_core <bdf>\b.*High temperature on sensors"), WARN, "a temperature sensor of the adapter is above its limit",
+    Sign(line(r"mlx5_core <bdf>\b.*[Hh]igh temperature on sensors"), WARN, "a temperature sensor of the adapter is above its limit",
          "the driver repeats it while it lasts", DAY_S),
 )  # fmt: skip
 
@@ -172,6 +172,9 @@ AER_LOGGED = rule(
     ),
     Sign(line(rf"<bdf>: (?:AER: )?PCIe Bus Error: {_FATAL}"), FAIL, "a fatal PCIe error", "the link went down with it", ends=_OK),
     Sign(line(r"AER: (?:Multiple )?Uncorrect(?:ed|able) \(Fatal\) error (?:message )?received(?::| from) <bdf>"), FAIL,
+         "a fatal PCIe error", "the link went down with it", ends=_OK),
+    # Before Linux 4.19 the address is a number, and the port stands for the device below it.
+    Sign(line(r"<bdf>: AER: (?:Multiple )?Uncorrected \(Fatal\) error received: id="), FAIL,
          "a fatal PCIe error", "the link went down with it", ends=_OK),
     Sign(line(r"<bdf>: AER: (?:device|Device) recovery failed"), FAIL, "the device did not recover from a PCIe error",
          "it stays off until it is reset", ends=_OK),

@@ -24,9 +24,12 @@ MACHINE_CHECK = rule(
     Sign(line(r"Memory failure: (?P<page>0x[0-9a-f]+): (?P<what>.*)"), FAIL, "the kernel gave up a page of memory: {what}", _BAD_MEMORY),
     Sign(line(r"MCE: Killing (?P<task>\S+) due to hardware memory corruption"), FAIL, "memory failed under process {task}", _BAD_MEMORY),
     Sign(line(r"Uncorrected hardware memory error"), FAIL, "uncorrected memory error", _BAD_MEMORY),
-    Sign(line(r"\[Hardware Error\]: +(?:Uncorrected|Deferred).* error"), FAIL, "uncorrected hardware error", _BAD_CPU, left_over=True),
-    Sign(line(r"\[Hardware Error\]: +event severity: (?P<severity>fatal|recoverable)"), FAIL, "firmware reports a {severity} error",
-         _BAD_CPU, left_over=True),
+    Sign(line(r"\[Hardware Error\]: +(?:Uncorrected.* error|System Fatal error)"), FAIL, "uncorrected hardware error", _BAD_CPU,
+         left_over=True),
+    Sign(line(r"\[Hardware Error\]: +Deferred error"), WARN, "damaged data that nothing has used", _BAD_MEMORY, left_over=True),
+    Sign(line(r"\[Hardware Error\]: +event severity: fatal"), FAIL, "firmware reports a fatal error", _BAD_CPU, left_over=True),
+    Sign(line(r"\[Hardware Error\]: +event severity: recoverable"), WARN, "firmware reports an error that the system survived",
+         "other rules name the part", DAY_S),
 )  # fmt: skip
 
 OOM = rule(
@@ -67,8 +70,8 @@ HUNG = rule(
         "dmesg shows what it waited for below the line; busbw check stuck-processes",
         "it depends on the cause", ("Linux, kernel/hung_task.c", NPD, GPUD),
     ),
-    Sign(line(r"task (?P<subject>[^:]+):\d+ blocked for more than (?P<time>\d+) seconds"), WARN, "waited in the kernel for over {time} s",
-         "the kernel stops logging after ten, and says nothing when it ends", DAY_S),
+    Sign(line(r"INFO: task (?P<subject>\S.*):\d+ blocked (?:in I/O wait )?for more than (?P<time>\d+) seconds"), WARN,
+         "waited in the kernel for over {time} s", "the kernel stops logging after ten, and says nothing when it ends", DAY_S),
 )  # fmt: skip
 
 OOPS = rule(
@@ -105,6 +108,7 @@ DISKS = rule(
     Sign(line(r"\[<disk>\].*rejecting I/O to offline device"), FAIL, "it is offline", _BLOCKS, DAY_S),
     Sign(line(r"(?:nvme <disk>: (?:controller is down; will reset|I/O .*timeout, (?:reset controller|disable controller)))"), WARN,
          "the drive did not answer and was reset", "the reset may have helped", DAY_S),
+    Sign(line(r"attempt to access beyond end of device"), WARN, "a read or write beyond the end of a disk", _BLOCKS, DAY_S),
 )  # fmt: skip
 
 _SHUT = "it stays so until it is repaired and mounted again"
@@ -123,7 +127,7 @@ FILESYSTEMS = rule(
     Sign(line(r"XFS \((?P<subject>[^)]+)\): (?:.*[Cc]orruption.*detected|.*Unmount and run xfs_repair|.*[Ss]hutting down filesystem"
               r"|.*Filesystem has been shut down|log I/O error|metadata I/O error)"),
          FAIL, "damaged or shut down (XFS)", _SHUT, ends=_MOUNTED),
-    Sign(line(r"BTRFS(?: \w+)? \(device (?P<subject>[^ :)]+).*\).*(?:forced readonly|Transaction aborted|parent transid verify failed)"),
+    Sign(line(r"BTRFS\b.*\(device (?P<subject>[^ :)]+).*(?:forced readonly|Transaction aborted|parent transid verify failed)"),
          FAIL, "damaged or read-only (Btrfs)", _SHUT),
     Sign(line(r"\b(?P<kind>[A-Z0-9]+)(?: \((?P<subject>[^)]+)\))?: Remounting filesystem read-only"), FAIL,
          "the kernel made it read-only ({kind})", _SHUT),
@@ -140,6 +144,7 @@ NFS = rule(
          "the kernel logs OK when the server responds again", ends=line(r"nfs: server <disk> OK")),
     Sign(line(r"nfs: server <disk> not responding, timed out"), WARN, "it did not respond in time",
          "the kernel gives up on soft mounts and does not say when they work again", DAY_S, line(r"nfs: server <disk> OK")),
+    Sign(line(r"nfs4_reclaim_open_state: Lock reclaim failed"), WARN, "a lock was lost", "the program that held it goes on", DAY_S),
 )  # fmt: skip
 
 HOST_RULES: tuple[KernelRule, ...] = (MACHINE_CHECK, OOM, LOCKUP, HUNG, OOPS, DISKS, FILESYSTEMS, NFS)

@@ -14,9 +14,10 @@ import msgspec
 from busbw.core.env import MASK, masked
 from busbw.core.kernel_rules import concerned
 from busbw.host.kernel_log import KMSG, logged_xids
-from busbw.host.source import Source, Unavailable
+from busbw.host.source import Source, Unavailable, once
 
 CALL = "kmsg"
+NO_RECORDS = "it has no records"  # some containers have /dev/null in its place
 MOST_LINES = 1000  # of each Xid of each device, of what rules judge, and of the rest; the newest are kept
 _READS = 1_000_000  # records of one reading, more than any log buffer holds
 _RECORD_BYTES = 8192  # the kernel's longest record (Documentation/ABI/testing/dev-kmsg)
@@ -52,6 +53,7 @@ class PastLog(msgspec.Struct, frozen=True, omit_defaults=True):
         return max(0.0, self.now_s - line.at_s)
 
 
+@once
 def read_past(source: Source) -> PastLog:
     """The log, live or recorded."""
     reading = source.call(CALL, _read)
@@ -106,6 +108,8 @@ def _read() -> str:
         raise Unavailable(f"{KMSG}: {os.strerror(error.errno or 0).lower()}") from error
     finally:
         os.close(descriptor)
+    if not records:
+        raise Unavailable(f"{KMSG}: {NO_RECORDS}, as in a container that hides it")
     return msgspec.json.encode(parse(records, time.monotonic())).decode()
 
 

@@ -30,7 +30,7 @@ def _xids(run: Run) -> Conclusion | None:
         return None
     first = seen[0][0]
     switch = sxid(first.number)
-    fix = switch.fix(switch.effect) if first.switch else xid(first.number).fix(first.bus)
+    fix = switch.fix(switch.effect) if first.switch else xid(first.number).fix(f"{first.bus}.0")
     return Conclusion(Verdict.WARN, _listed([text for _, text in seen]), "from the kernel log and NVML events", fix)
 
 
