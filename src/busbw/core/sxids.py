@@ -22,10 +22,11 @@ class SwitchEffect(Enum):
 
 _ALWAYS, _FATAL = SwitchEffect.ALWAYS, SwitchEffect.FATAL
 _WATCH, _NOTE = SwitchEffect.WATCH, SwitchEffect.NOTE
+# The driver logs no reset by nvidia-smi: a line in /dev/kmsg tells this check of it.
 FIXES: dict[SwitchEffect, str] = {
     SwitchEffect.ALWAYS: "drain the host first; stop all users of the GPUs; reboot it; if it comes back, replace the board",
     SwitchEffect.FATAL: "drain the host first; systemctl stop nvidia-fabricmanager; nvidia-smi --gpu-reset; "
-    "systemctl start nvidia-fabricmanager; or reboot it; if it comes back, replace the board",
+    "systemctl start nvidia-fabricmanager; echo '{switch}: reset done' > /dev/kmsg; or reboot it; if it comes back, replace the board",
     SwitchEffect.WATCH: "journalctl -u nvidia-fabricmanager; if it recurs on the same link, dcgmi diag -r 3 and report it to the vendor",
     SwitchEffect.NOTE: "none",
 }
@@ -56,9 +57,9 @@ class SxidRow:
             return SwitchEffect.NOTE
         return said
 
-    def fix(self, effect: SwitchEffect) -> str:
-        """The remedy."""
-        return FIX_OF.get(self.number, FIXES[effect])
+    def fix(self, effect: SwitchEffect, switch: str) -> str:
+        """The remedy; `switch` is the NVSwitch's PCI address."""
+        return FIX_OF.get(self.number, FIXES[effect]).format(switch=switch)
 
 
 SXIDS: tuple[SxidRow, ...] = (

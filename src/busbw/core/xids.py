@@ -73,9 +73,10 @@ EFFECTS_OF: dict[int, Effect] = {
     171: Effect.RESET, 172: Effect.RESET,  # more of Xid 48
 }  # fmt: skip
 
-_SAY = "; if it comes back, run dcgmi diag -r 3 and replace the GPU"
-_RESET = "drain the host first; nvidia-smi --gpu-reset -i {gpu}" + _SAY
-_LINKS = "drain the host first; nvidia-smi nvlink -e -i {gpu}; nvidia-smi --gpu-reset -i {gpu}"
+# The driver logs no reset by nvidia-smi: the line tells this check of it.
+_RESET_GPU = "nvidia-smi --gpu-reset -i {gpu} && echo '{gpu}: reset done' > /dev/kmsg"
+_RESET = f"drain the host first; {_RESET_GPU}; if it comes back, run dcgmi diag -r 3 and replace the GPU"
+_LINKS = f"drain the host first; nvidia-smi nvlink -e -i {{gpu}}; {_RESET_GPU}"
 _APPLICATION = "look for the error in the application: compute-sanitizer"
 FIXES: dict[Effect, str] = {
     Effect.REBOOT: "drain the host first; reboot it; if it comes back, replace the GPU or reseat it",
@@ -91,8 +92,8 @@ FIXES: dict[Effect, str] = {
 _POWER = "drain the host first; power it off and connect the auxiliary power of GPU {gpu}"
 FIX_OF: dict[int, str] = {
     54: _POWER,
-    63: "reset the GPU when it is idle: nvidia-smi --gpu-reset -i {gpu}",
-    64: "drain the host first; nvidia-smi --gpu-reset -i {gpu}; if remapping fails again, replace the GPU",
+    63: f"reset the GPU when it is idle: {_RESET_GPU}",
+    64: f"drain the host first; {_RESET_GPU}; if remapping fails again, replace the GPU",
     74: _LINKS + "; check the fabric manager and the peer of the link",
     78: "install matching versions of the vGPU manager and the guest driver",
     79: "drain the host first; reboot it; if it comes back, reseat or replace the GPU, its power cable or riser",

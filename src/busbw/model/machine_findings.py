@@ -29,8 +29,8 @@ def _xids(run: Run) -> Conclusion | None:
     if not seen:
         return None
     first = seen[0][0]
-    switch = sxid(first.number)
-    fix = switch.fix(switch.effect) if first.switch else xid(first.number).fix(f"{first.bus}.0")
+    device, switch = f"{first.bus}.0", sxid(first.number)
+    fix = switch.fix(switch.effect, device) if first.switch else xid(first.number).fix(device)
     return Conclusion(Verdict.WARN, _listed([text for _, text in seen]), "from the kernel log and NVML events", fix)
 
 

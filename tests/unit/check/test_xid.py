@@ -71,6 +71,7 @@ def test_registers_of_xid_74_count_on_hopper_alone():
 XID_46 = GPU_1 + "46, pid=7, name=python3, Ch 00000001"
 NONE = GPU_1 + "154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"
 RESET = "nvidia 0000:43:00.0: reset done"
+WRITTEN = "0000:43:00.0: reset done"  # by the command of the fix
 OTHER_RESET = "nvidia 0000:1b:00.0: reset done"
 LOADED = "nvidia-nvlink: Nvlink Core is being initialized, major device number 234"
 
@@ -79,6 +80,7 @@ LOADED = "nvidia-nvlink: Nvlink Core is being initialized, major device number 2
     ("error", "later", "verdict"),
     [
         (XID_46, RESET, PASS),
+        (XID_46, WRITTEN, PASS),
         (XID_46, NONE, PASS),
         (XID_46, OTHER_RESET, FAIL),
         (XID_46, NONE.replace("43:00", "1b:00"), FAIL),
@@ -107,7 +109,7 @@ def test_one_finding_for_each_gpu_the_worst_first():
         "Xid 95 (uncontained memory error), 2 h ago; Xid 94 (contained memory error), 2 h ago; "
         "Xid 31 (GPU memory page fault) x 3, 2 h ago: an error of the application"
     )
-    assert seen[0].fix.startswith("drain the host first; nvidia-smi --gpu-reset -i 0000:43:00.0")
+    assert seen[0].fix.startswith(f"drain the host first; nvidia-smi --gpu-reset -i 0000:43:00.0 && echo '{WRITTEN}' > /dev/kmsg")
     assert [one.seen for one in seen[0].evidence] == [lines[-1]]
 
 

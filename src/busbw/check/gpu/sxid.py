@@ -61,7 +61,7 @@ def _judge(event: Event, seen: Resets, *, over: bool) -> Judged:
     kind = {"": "", "Correctable": "corrected, ", "Non-fatal": "not fatal, ", "Fatal": "fatal, "}[event.word]
     text = f"SXid {event.number} ({kind}{row.meaning}){event.counted}"
     verdict, remark = _verdict(event, effect, seen, over=over)
-    return Judged(verdict, text + remark, row.fix(effect), event)
+    return Judged(verdict, text + remark, row.fix(effect, f"{event.bus}.0"), event)
 
 
 def _verdict(event: Event, effect: SwitchEffect, seen: Resets, *, over: bool) -> tuple[Verdict, str]:
