@@ -57,7 +57,7 @@ LOCKUP = rule(
     ),
     Sign(line(r"soft lockup - (?P<subject>CPU#\d+) stuck for (?P<time>\d+ ?s\w*)!(?: \[(?P<task>[^\]]*)\])?"), WARN,
          "stuck for {time} in {task}", _RUNS_AGAIN, DAY_S),
-    Sign(line(r"hard LOCKUP on cpu (?P<subject>\d+)"), FAIL, "took no interrupt for 10 s", _RUNS_AGAIN, DAY_S),
+    Sign(line(r"hard LOCKUP on (?P<subject>cpu \d+)"), FAIL, "took no interrupt for 10 s", _RUNS_AGAIN, DAY_S),
     Sign(line(r"rcu.*(?:self-detected stall on CPU|detected (?:expedited )?stalls on CPUs)"), WARN, "RCU stall: a processor was stuck",
          _RUNS_AGAIN, DAY_S),
 )  # fmt: skip
@@ -140,10 +140,10 @@ NFS = rule(
         "ping {subject}; rpcinfo -t {subject} nfs; check the server and the network to it",
         "it ends when the server responds", ("Linux, net/sunrpc/clnt.c", GPUD),
     ),
-    Sign(line(r"nfs: server <disk> not responding, still trying"), FAIL, "it does not respond",
-         "the kernel logs OK when the server responds again", ends=line(r"nfs: server <disk> OK")),
-    Sign(line(r"nfs: server <disk> not responding, timed out"), WARN, "it did not respond in time",
-         "the kernel gives up on soft mounts and does not say when they work again", DAY_S, line(r"nfs: server <disk> OK")),
+    Sign(line(r"nfs: server (?P<subject>\S+) not responding, still trying"), FAIL, "it does not respond",
+         "the kernel logs OK when the server responds again", ends=line(r"nfs: server (?P<subject>\S+) OK")),
+    Sign(line(r"nfs: server (?P<subject>\S+) not responding, timed out"), WARN, "it did not respond in time",
+         "the kernel gives up on soft mounts and does not say when they work again", DAY_S, line(r"nfs: server (?P<subject>\S+) OK")),
     Sign(line(r"nfs4_reclaim_open_state: Lock reclaim failed"), WARN, "a lock was lost", "the program that held it goes on", DAY_S),
 )  # fmt: skip
 

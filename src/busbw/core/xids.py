@@ -1,7 +1,7 @@
 """The table of Xids: what NVIDIA's driver reports of a GPU, and what NVIDIA says to do about it.
 
-Source: NVIDIA's Xid catalog, docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html (Xid-Catalog.xlsx, for Ampere and newer, read
-2026-08). Mnemonics and actions are NVIDIA's. Rows without an action there, and older numbers, name their source in EFFECTS_OF.
+Source: NVIDIA's Xid catalog, docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, for Ampere and newer, as of 2025-10-29: 172
+numbers, of which it describes these 109. Mnemonics and actions are NVIDIA's. EFFECTS_OF says where the effect of other rows is from.
 """
 
 from dataclasses import dataclass

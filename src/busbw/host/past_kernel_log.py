@@ -22,6 +22,7 @@ MOST_LINES = 1000  # of each Xid of each device, of what rules judge, and of the
 _READS = 1_000_000  # records of one reading, more than any log buffer holds
 _RECORD_BYTES = 8192  # the kernel's longest record (Documentation/ABI/testing/dev-kmsg)
 _DEVICES = re.compile(r"NVRM|nvidia|nouveau|mlx[45]|infiniband|ib_core|bnxt|irdma|\befa\b|pcieport|\bAER\b|PCIe", re.IGNORECASE)
+_COMMAND_LINE = re.compile(r"^(?:Kernel c|C|.*[Uu]nknown kernel c)ommand line")  # it may name mlx5_core, but also hold keys
 _RESET = re.compile(r"[0-9a-f]:[0-9a-f]{2}\.[0-9a-f]: (?:resetting|reset done)", re.ASCII)
 # "3,1234,5678901,-;text": priority, sequence number, microseconds of the boot clock, flags.
 _RECORD = re.compile(r"\d+,(\d+),(\d+),[^;]*;([^\n]*)", re.ASCII)
@@ -75,6 +76,8 @@ def parse(records: list[bytes], now_s: float) -> PastLog:
 
 def _kind(text: str) -> str:
     """What a line is counted with, '' for one that is not kept."""
+    if _COMMAND_LINE.match(text):
+        return ""
     xids = logged_xids(text)
     if xids:
         return f"{xids[0].bus} {xids[0].number}"

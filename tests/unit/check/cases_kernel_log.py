@@ -90,7 +90,7 @@ FIRES = {
         ("watchdog: BUG: soft lockup - CPU#18 stuck for 27s! [python3:2254956]", WARN, "CPU#18"),
         ("BUG: soft lockup - CPU#5 stuck for 26 seconds! [bash:537]", WARN, "CPU#5"),
         ("watchdog: BUG: soft lockup - CPU#11 stuck for 94s!", WARN, "CPU#11"),
-        ("watchdog: Watchdog detected hard LOCKUP on cpu 3", FAIL, "3"),
+        ("watchdog: Watchdog detected hard LOCKUP on cpu 3", FAIL, "cpu 3"),
         ("rcu: INFO: rcu_sched detected stalls on CPUs/tasks:", WARN, ""),
         ("rcu: INFO: rcu_preempt self-detected stall on CPU", WARN, ""),
     ),
@@ -130,6 +130,7 @@ FIRES = {
     ),
     "nfs-not-responding": (
         ("nfs: server fs.tcblab not responding, still trying", FAIL, "fs.tcblab"),
+        ("nfs: server fd00::17%ib0 not responding, still trying", FAIL, "fd00::17%ib0"),
         ("nfs: server 127.0.0.1 not responding, timed out", WARN, "127.0.0.1"),
         ("NFS: nfs4_reclaim_open_state: Lock reclaim failed!", WARN, ""),
     ),

@@ -4,6 +4,8 @@ import pytest
 from cases_kernel_log import FINE, FIRES
 from healthy import healthy
 from healthy_gpu import logged
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from looking import found, of
 
 from busbw.check.registry import CHECKS
@@ -137,3 +139,23 @@ def test_adapter_with_two_ports_is_named_by_its_ports():
     )
     (one,) = found("nic-slot-power", logged(FIRES["nic-slot-power"][0][0]), tree=tree)
     assert one.subject == "mlx5_1 mlx5_9"
+
+
+def test_names_in_a_remedy_are_quoted():
+    (one,) = found("filesystem-errors", logged("EXT4-fs (sda1; rm -rf x): Remounting filesystem read-only"))
+    assert "unmount 'sda1; rm -rf x' and" in one.fix
+
+
+LINES = [line for lines in FIRES.values() for line, _, _ in lines]
+TEXT = st.text(max_size=30)
+
+
+@settings(max_examples=20)
+@given(TEXT, st.sampled_from(LINES), TEXT)
+def test_a_rule_s_lines_are_kept_and_judged_whatever_is_around_them(before, line, after):
+    cut = line[: len(line) // 2]
+    for text in (f"{before}{line}", f"{before}{cut}{after}", f"{line}{after}"):
+        fires = {rule.row.name for rule in RULES if any(sign.pattern.search(text) for sign in rule.signs)}
+        assert not fires or concerned().search(text)
+        for name in fires:
+            assert {one.verdict for one in found(name, logged(text))} <= {PASS, WARN, FAIL}

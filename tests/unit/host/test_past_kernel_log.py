@@ -25,6 +25,11 @@ def test_lines_of_devices_are_kept_with_their_age() -> None:
     assert (log.begins_s, log.age_s(log.lines[0])) == (1.0, 60.0)
 
 
+@pytest.mark.parametrize("start", ["Command line: ", "Kernel command line: ", "Unknown kernel command line parameters "])
+def test_the_kernel_s_command_line_is_left_out(start: str) -> None:
+    assert parse([record(0, f"{start}quiet driver_async_probe=mlx5_core rd.key=x"), record(1, XID)], 2.0).lines == (Line(1.0, XID),)
+
+
 def test_fields_below_a_record_are_left_out() -> None:
     assert parse([record(2, XID, " SUBSYSTEM=pci\n DEVICE=+pci:0000:43:00.0\n")], 3.0).lines == (Line(2.0, XID),)
 

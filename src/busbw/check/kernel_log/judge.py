@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from shlex import quote
 
 from busbw.check.base import Check, passed
 from busbw.check.kernel_log.log import evidence, reaches, repeated, span, unread_log
@@ -110,7 +111,8 @@ def _of_subject(rule: KernelRule, name: str, group: list[tuple[Verdict, Seen]], 
     texts = list(dict.fromkeys(_text(one, log) for _, one in ordered))
     more = [f"and {len(texts) - NAMED} more"] if len(texts) > NAMED else []
     lines = tuple(evidence(one.line) for found, one in ordered if found is verdict)
-    fix = rule.row.fix.format(subject=ordered[0][1].subject or "the part")
+    subject = ordered[0][1].subject
+    fix = rule.row.fix.format(subject=quote(subject) if subject else "the part")
     return Found(verdict, name, "; ".join(texts[:NAMED] + more), lines, fix)
 
 
