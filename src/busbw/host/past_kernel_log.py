@@ -18,17 +18,18 @@ from busbw.host.source import Source, Unavailable, once
 
 CALL = "kmsg"
 NO_RECORDS = "it has no records"  # some containers have /dev/null in its place
-MOST_LINES = 1000  # of each Xid of each device, of what rules judge, and of the rest; the newest are kept
+MOST_LINES = 1000  # of each Xid of each device, and of each other kind; the newest are kept
 _READS = 1_000_000  # records of one reading, more than any log buffer holds
 _RECORD_BYTES = 8192  # the kernel's longest record (Documentation/ABI/testing/dev-kmsg)
 _DEVICES = re.compile(r"NVRM|nvidia|nouveau|mlx[45]|infiniband|ib_core|bnxt|irdma|\befa\b|pcieport|\bAER\b|PCIe", re.IGNORECASE)
+_FOUND = re.compile(r"\[(?:10de|15b3):|available PCIe bandwidth")  # a GPU or network card that the kernel found
 _COMMAND_LINE = re.compile(r"^(?:Kernel c|C|.*[Uu]nknown kernel c)ommand line")  # it may name mlx5_core, but also hold keys
 _RESET = re.compile(r"[0-9a-f]:[0-9a-f]{2}\.[0-9a-f]: (?:resetting|reset done)", re.ASCII)
 # "3,1234,5678901,-;text": priority, sequence number, microseconds of the boot clock, flags.
 _RECORD = re.compile(r"\d+,(\d+),(\d+),[^;]*;([^\n]*)", re.ASCII)
 _ESCAPED = re.compile(r"(?:\\x[0-9a-f]{2})+")  # the kernel's form of bytes that are not printable ASCII
 _MASKED_VALUE = re.compile(rf"\s*[=:]\s*(?:\w+\s+)?{re.escape(MASK)}")
-OTHER, JUDGED = "other", "judged"
+OTHER, JUDGED, FOUND = "other", "judged", "found"
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -83,6 +84,8 @@ def _kind(text: str) -> str:
         return f"{xids[0].bus} {xids[0].number}"
     if _RESET.search(text) or concerned().search(text):
         return JUDGED
+    if _FOUND.search(text):
+        return FOUND
     return OTHER if _DEVICES.search(text) else ""
 
 

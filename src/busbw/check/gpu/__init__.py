@@ -12,6 +12,7 @@ from busbw.check.gpu import (
     load_throttle,
     memory_in_use,
     mig,
+    missing,
     nouveau,
     p2p,
     persistence,
@@ -28,6 +29,7 @@ from busbw.check.gpu import (
 
 CHECKS: tuple[Check, ...] = (
     count.CHECK,
+    missing.CHECK,
     driver.CHECK,
     nouveau.CHECK,
     persistence.CHECK,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, unknown, unread, warned
+from busbw.check.base import Check, not_offered, passed, unread, warned
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.firewall import COMMAND, Chain, closed_chains, ruleset
@@ -32,7 +32,7 @@ def look(machine: Machine) -> Iterator[Found]:
         return
     if LEGACY in machine.modules:
         message = f"the module {LEGACY} is loaded; busbw does not read its rules"
-        yield unknown("", message, fix="iptables-legacy -S INPUT, which lists them")
+        yield not_offered("", message, fix="iptables-legacy -S INPUT, which lists them")
     if TABLES in machine.modules or not loaded.text:
         yield from _tables(machine)
     elif LEGACY not in machine.modules:
@@ -47,7 +47,7 @@ def _tables(machine: Machine) -> Iterator[Found]:
     try:
         closed = closed_chains(reading.text)
     except ValueError as error:
-        yield unknown("", f"{' '.join(COMMAND)}: {error}")
+        yield not_offered("", f"{' '.join(COMMAND)}: {error}")
         return
     yield from (_closed(chain) for chain in closed)
     if not closed:
@@ -59,7 +59,7 @@ def _closed(chain: Chain) -> Found:
     if chain.accepts:
         accepted = ", ".join(chain.accepts)
         message = f"it accepts {accepted} and drops the rest; whether this covers the cluster is unknown"
-        return unknown(chain.place, message, evidence, fix=f"compare {accepted} with the addresses of the other hosts")
+        return not_offered(chain.place, message, evidence, fix=f"compare {accepted} with the addresses of the other hosts")
     message = "it drops incoming connections, and accepts no whole network or interface"
     return warned(chain.place, message, evidence, fix=ROW.fix.format(place=chain.place))
 

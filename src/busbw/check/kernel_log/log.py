@@ -1,10 +1,9 @@
 """What all checks of the kernel log share: how far it reaches, how old a line is, and the finding if it cannot be read."""
 
-from busbw.check.base import DENIED, not_offered, unread
+from busbw.check.base import DENIED, unanswered
 from busbw.core.checking import Evidence, Found
 from busbw.host.kernel_log import KMSG
-from busbw.host.past_kernel_log import NO_RECORDS, Line, PastLog
-from busbw.host.source import Reading
+from busbw.host.past_kernel_log import Line, PastLog
 
 UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 ON_HOST = "busbw check, on the host as root"
@@ -32,7 +31,5 @@ def evidence(line: Line) -> Evidence:
 
 def unread_log(log: PastLog) -> Found:
     """The finding where the log cannot be read: not offered to this user or container, or in this snapshot."""
-    if NO_RECORDS in log.reason:
-        return not_offered("", f"the kernel log cannot be read: {log.reason}", fix=ON_HOST)
     denied = any(word in log.reason for word in DENIED)
-    return unread("", Reading(None, log.reason), "the kernel log", fix="" if denied else ON_HOST)
+    return unanswered("", f"the kernel log cannot be read: {log.reason}", log.reason, fix="" if denied else ON_HOST)

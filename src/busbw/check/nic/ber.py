@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, unknown, warned
+from busbw.check.base import Check, not_offered, passed, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import Count, each_port
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -37,7 +37,7 @@ def _judge(port: Port, found: list[Count]) -> Found:
     pairs = {name: (both.get("rx_corrected_bits_phy"), both.get("rx_bits_phy", 0)) for name, both in by_netdev.items()}
     rates = {name: fixed / bits for name, (fixed, bits) in pairs.items() if fixed is not None and bits >= FEWEST_BITS}
     if len(rates) < len(pairs):
-        return unknown(port.name, "its driver does not count corrected bits, or too few bits were received")
+        return not_offered(port.name, "its driver does not count corrected bits, or too few bits were received")
     netdev, worst = max(rates.items(), key=lambda item: item[1])
     fixed, bits = pairs[netdev]
     seen = Evidence(f"ethtool -S {netdev}: rx_corrected_bits_phy / rx_bits_phy", f"{fixed} / {bits} = {worst:.1e}", f"at most {MOST:g}")

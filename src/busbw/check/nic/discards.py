@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, unknown, warned
+from busbw.check.base import Check, not_offered, passed, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import LOSS, Count, each_port, evidence, total
 from busbw.core.checking import CheckRow, Found, Layer
@@ -38,7 +38,7 @@ def look(machine: Machine) -> Iterator[Found]:
 
 def _judge(port: Port, found: list[Count]) -> Found:
     if not any(count.name.startswith(("rx_discards", "tx_discards", "port_xmit_discards")) for count in found):
-        return unknown(port.name, "its driver does not count dropped packets")
+        return not_offered(port.name, "its driver does not count dropped packets")
     dropped, large = total(found, DROPPED), total(found, SIZE)
     # The files of the port and the statistics of its interface count the same packets.
     packets = max(total(found, "[rt]x_packets_phy"), total(found, "port_xmit_packets|port_rcv_packets"))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from statistics import median
 
-from busbw.check.base import Check, passed, skipped, unknown, warned
+from busbw.check.base import Check, passed, skipped, unanswered, warned
 from busbw.check.machine import Machine
 from busbw.check.nic.links import Count, cabled, counts, evidence, hardware, hours_up
 from busbw.core.checking import CheckRow, Found, Layer
@@ -30,10 +30,11 @@ def look(machine: Machine) -> Iterator[Found]:
     ports = cabled(machine)
     if not ports:
         yield skipped("no RDMA port with a cable")
-    found = {}
+    found, reasons = {}, {}
     for port in ports:
         counted = counts(machine, port, ("counters/link_downed",), "link_down_events_phy")
         extra = [_carrier(machine, netdev) for netdev in hardware(machine, port)]
+        reasons[port.name] = counted if isinstance(counted, str) else ""
         found[port.name] = ([] if isinstance(counted, str) else counted) + [count for count in extra if count]
     downs = {name: max(count.value for count in counted) for name, counted in found.items() if counted}
     common = median(downs.values()) if len(downs) > 2 else 0
@@ -43,7 +44,7 @@ def look(machine: Machine) -> Iterator[Found]:
         times = downs.get(port.name)
         seen = evidence(found[port.name], expected=f"below {MANY}")
         if times is None:
-            yield unknown(port.name, "no link-down counter can be read")
+            yield unanswered(port.name, "no link-down counter can be read", reasons[port.name])
         elif times - common >= MANY:
             message = f"its link went down {times} times {since}" + (f"; the median of this host's ports is {common:g}" if common else "")
             yield warned(port.name, message, *seen, fix=ROW.fix.format(device=port.device))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from busbw.check.base import skipped, unknown
+from busbw.check.base import skipped, unanswered
 from busbw.check.machine import Machine, Port
 from busbw.core.checking import Evidence, Found
 from busbw.host.bonding import carriers
@@ -182,7 +182,10 @@ def each_port(
         yield skipped("no RoCE port" if ethernet else "no RDMA port with a cable")
     for port in ports:
         found = counts(machine, port, files, pattern)
-        yield unknown(port.name, f"the counters cannot be read: {found}") if isinstance(found, str) else judge(port, found)
+        if isinstance(found, str):
+            yield unanswered(port.name, f"the counters cannot be read: {found}", found)
+        else:
+            yield judge(port, found)
 
 
 def total(found: Sequence[Count], pattern: str) -> int:

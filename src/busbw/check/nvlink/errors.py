@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from statistics import median
 
-from busbw.check.base import Check, passed, unknown, warned
+from busbw.check.base import Check, not_offered, passed, warned
 from busbw.check.machine import Machine
 from busbw.check.nvlink.linked import linked
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -56,7 +56,7 @@ def _judge(gpu: GpuHealth, usual: dict[str, float]) -> Found:
         if (count and name in RECOVERIES) or (count >= FEW and count > FEW * usual[name])
     ]
     if silent and not bad:
-        return unknown(gpu.label, f"the GPU or driver has no error counters for {counted(len(silent), 'active link')}")
+        return not_offered(gpu.label, f"the GPU or driver has no error counters for {counted(len(silent), 'active link')}")
     if not bad:
         total = sum(sum(link.errors.values()) for link in gpu.active)
         return passed(gpu.label, f"no recovery and no outlier; {total} errors on {len(gpu.active)} links since the driver was loaded")

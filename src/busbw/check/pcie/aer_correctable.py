@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, skipped, unknown, unread, warned
+from busbw.check.base import Check, not_offered, passed, skipped, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.parts import NONE
 from busbw.check.pcie.aer import Counts, counts
@@ -50,7 +50,7 @@ def _judge(machine: Machine, read: list[Counts], seconds: float) -> Iterator[Fou
         evidence = Evidence(one.path, one.text, "" if limit is None else f"fewer than {limit * seconds:.0f} since boot")
         text = f"{counted(one.total, 'correctable error')} since boot ({rate * 3600:.3g} an hour, {one.bdf})"
         if limit is None:
-            yield unknown(one.part.name, f"{text}; the speed of its link is unknown", evidence)
+            yield not_offered(one.part.name, f"{text}; the speed of its link is unknown", evidence)
         elif rate > limit:
             yield warned(one.part.name, f"{text}, more than PCIe's bit error rate allows", evidence, fix=ROW.fix.format(bdf=one.bdf))
         else:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, unknown, warned
+from busbw.check.base import Check, not_offered, passed, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import Count, each_port, evidence, total
 from busbw.check.roce.settings import STAYS
@@ -33,7 +33,7 @@ def look(machine: Machine) -> Iterator[Found]:
 
 def _judge(port: Port, found: list[Count]) -> Found:
     if len(found) < 2:
-        return unknown(port.name, "its driver does not count congestion notifications")
+        return not_offered(port.name, "its driver does not count congestion notifications")
     ignored, handled = total(found, IGNORED), total(found, HANDLED)
     message = f"{ignored} of {ignored + handled} congestion notifications ignored since the driver was loaded"
     if ignored > MOST * (ignored + handled):
