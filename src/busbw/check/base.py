@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 from busbw.check.machine import Machine
 from busbw.core.checking import Checked, CheckRow, Evidence, Found
 from busbw.core.finding import Verdict
+from busbw.core.masking import masked
 from busbw.core.overall import AS_ROOT
 from busbw.host.source import Reading
 
@@ -32,12 +33,17 @@ class CheckOf(Generic[Seen]):
         row = self.row
         return [
             Checked(
-                id=row.id, name=row.name, layer=row.layer.value, verdict=one.verdict, subject=one.subject, message=one.message,
-                evidence=one.evidence, fix=one.fix, stays=row.stays if one.verdict in (Verdict.WARN, Verdict.FAIL) else "",
+                id=row.id, name=row.name, layer=row.layer.value, verdict=one.verdict, subject=one.subject, message=masked(one.message),
+                evidence=tuple(map(_without_secrets, one.evidence)), fix=one.fix,
+                stays=row.stays if one.verdict in (Verdict.WARN, Verdict.FAIL) else "",
                 optional=one.optional,
             )
             for one in self.look(seen)
         ]  # fmt: skip
+
+
+def _without_secrets(evidence: Evidence) -> Evidence:
+    return Evidence(evidence.where, masked(evidence.seen), evidence.expected)
 
 
 Check = CheckOf[Machine]

@@ -9,6 +9,7 @@ from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS
 from busbw.core.checking import Checked, CheckReport
 from busbw.core.finding import Verdict
+from busbw.core.masking import masked
 from busbw.core.overall import overall
 from busbw.core.version import __version__
 from busbw.host.source import Source
@@ -31,5 +32,5 @@ def run(check: CheckOf[Seen], seen: Seen) -> list[Checked]:
     try:
         return check.run(seen)
     except Exception as error:  # noqa: BLE001 - a broken machine may have anything in its files
-        row, text = check.row, f"the check could not parse what it read: {type(error).__name__}: {error}"
+        row, text = check.row, masked(f"the check could not parse what it read: {type(error).__name__}: {error}")
         return [Checked(id=row.id, name=row.name, layer=row.layer.value, verdict=Verdict.UNKNOWN, subject="", message=text)]

@@ -141,9 +141,9 @@ class Output:
     def print(self, report: LinkReport) -> int:
         """Print a report, write its page and image, and return its exit code."""
         if self.html is not None:
-            save(link_html.page(report), self.html)
+            save(link_html.page(report), self.html, shared=True)
         if self.png is not None:
-            save(link_png.render(report), self.png)
+            save(link_png.render(report), self.png, shared=True)
         answer(wire.encode(report).decode() + "\n" if self.as_json else view.render(report, width()))
         if report.bad():
             return int(Exit.BAD)

@@ -10,14 +10,15 @@ import click
 from click.core import ParameterSource
 
 from busbw.core.errors import UsageError
+from busbw.core.masking import masked_words
 
 COUNT = click.IntRange(1, 1_000_000)
 DAY_S = 86400
 
 
 def argv() -> list[str]:
-    """The command line as the result records it."""
-    return [Path(sys.argv[0]).name, *sys.argv[1:]]
+    """The command line as the result records it, without secrets."""
+    return masked_words([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
 def given(parameter: str) -> bool:

@@ -15,6 +15,7 @@ from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
 from busbw.core.pattern import Pattern
 from busbw.core.sizes import counted
+from busbw.measure.record import save
 from busbw.views import pattern as view
 from busbw.views import pattern_csv
 from busbw.views.replay import ROWS
@@ -53,7 +54,7 @@ def command(files: tuple[str, ...], source: str | None, format_name: str, calls:
     record = load(files, source)
     if format_name == "pattern-csv" and (hidden := pattern_csv.left_out(record)):
         talk(f"note: {counted(hidden, 'row')} of send and recv left out: pattern.csv has none")
-    _write(FORMATS[format_name](record, calls, rows), output)
+    _write(FORMATS[format_name](record, calls, rows), output, shared=format_name == "csv")
     if format_name != "table":
         for note in record.header.notes:
             talk(f"note: {note}")
@@ -65,11 +66,15 @@ def _not_over(output: Path | None, files: tuple[str, ...]) -> None:
         raise UsageError(f"{output}: would overwrite what is read", "name another file with -o")
 
 
-def _write(text: str | bytes, output: Path | None) -> None:
+def _write(text: str | bytes, output: Path | None, *, shared: bool) -> None:
     if output is None:
         answer(text)
         return
+    data = text.encode() if isinstance(text, str) else text
     try:
-        output.write_bytes(text.encode() if isinstance(text, str) else text)
+        if output.exists() and not output.is_file():  # a pipe or a device
+            output.write_bytes(data)
+        else:
+            save(data, output, "name a file that can be written", shared=shared)
     except OSError as error:
         raise UsageError(f"{output}: {error.strerror}", "name a file that can be written") from error

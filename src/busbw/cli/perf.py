@@ -28,7 +28,7 @@ from busbw.core.sweep import SweepSpec, check_spec
 from busbw.engines.registry import AUTO
 from busbw.launch import environment
 from busbw.measure.job import SweepJob
-from busbw.measure.record import Record
+from busbw.measure.record import OWNER_ONLY, Record
 from busbw.session.follow import RankFailed
 from busbw.session.sink import Frontend
 from busbw.session.start import run
@@ -146,7 +146,7 @@ def output_file(spec: SweepSpec) -> tuple[SweepSpec, Path | None]:
         return spec, None
     for file in chain([wanted], (wanted.with_name(f"{wanted.name}.{number}") for number in count())):
         try:
-            file.open("x").close()
+            os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY))
         except FileExistsError:
             continue
         except OSError:

@@ -60,7 +60,7 @@ def command(files: tuple[str, ...], output: str | None, collective: str | None, 
     if target is None:
         answer(made)
     else:
-        save(made, target, "make room, or write to another place with -o")
+        save(made, target, "make room, or write to another place with -o", shared=True)
         answer(f"{target}\n")
         if key is not None:
             answer(_signed(target, key))

@@ -4,8 +4,10 @@ A result contains the variables that concern communication, with values masked i
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from busbw.core.masking import MASK, masked_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,30 +79,11 @@ _CARRIED = re.compile(
     rf"^(R?NCCL_|BUSBW_|{_OPEN_MPI}|PMIX_MCA_|PRTE_MCA_|MPICH_|I_MPI_|UC[XC]_|FI_|GLOO_|TORCH_NCCL_|CUDA_|SLURM_|NVIDIA_VISIBLE_DEVICES$|LD_LIBRARY_PATH$)"
 )
 _OWN = "BUSBW_JOB"  # marks the processes of one run
-_SECRET = re.compile(r"(TOKEN|SECRET|PSK|PASSW|PASSPHRASE|CREDENTIAL|PRIVATE|API[_-]?KEY|ACCESS[_-]?KEY|AUTH|COOKIE)", re.IGNORECASE)
-_LOGIN = re.compile(r"://[^/\s]*:[^/@\s]*@")  # a user and password in a URL
-_ASSIGNED = re.compile(rf"(\b\w*{_SECRET.pattern}\w*\s*[=:]\s*)(?:(?:Bearer|Basic|Digest)\s+)?\S+", re.IGNORECASE)
-_NAMED = re.compile(r"--?(g|prte|pmix)?mca")  # options of mpirun with a name and a value
-MASK = "***"
 
 
 def shown(name: str, value: str) -> str:
     """The value for a result: masked unless the variable concerns communication and neither name nor value looks like a secret."""
-    return value if _CARRIED.match(name) and not _SECRET.search(name) and not _LOGIN.search(value) else MASK
-
-
-def masked(text: str) -> str:
-    """A file's text with the values masked of assignments whose name looks like a secret, and logins in URLs."""
-    return _LOGIN.sub(f"://{MASK}@", _ASSIGNED.sub(lambda found: found.group(1) + MASK, text))
-
-
-def masked_words(words: Sequence[str]) -> list[str]:
-    """The words of a command line, masked as text is; also the word after an option, or a parameter of mpirun, that looks like a secret."""
-    secret = [
-        (word.startswith("-") or _NAMED.fullmatch(before) is not None) and "=" not in word and bool(_SECRET.search(word))
-        for before, word in zip(("", "", *words), ("", *words), strict=False)
-    ]
-    return [MASK if hide and not word.startswith("-") else masked(word) for word, hide in zip(words, secret, strict=False)]
+    return value if _CARRIED.match(name) and masked_value(name, value) == value else MASK
 
 
 def carried(environment: Mapping[str, str], *, all_names: bool = False) -> dict[str, str]:

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -133,6 +133,8 @@ def opened(file: Path, *, create: bool, wait_s: float = WAIT_S) -> Iterator[Hist
     try:
         if create:
             file.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError):  # its mode may have been changed since, to share it
+                os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))  # SQLite gives its log the same mode
         with closing(sqlite3.connect(_uri(file, create=create), timeout=wait_s, isolation_level=None, uri=True)) as connection:
             _prepare(connection, file, wait_s, create=create)
             yield History(connection)

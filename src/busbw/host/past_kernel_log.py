@@ -1,7 +1,7 @@
 """The kernel log from its oldest record: what drivers said before busbw was started.
 
-Only lines that a check judges, and those of GPUs, network devices and PCIe, are kept, so that a snapshot holds nothing else. What looks
-like a secret in them is masked. A flood of one message takes no place from others.
+Only lines that a check judges, and those of GPUs, network devices and PCIe, are kept, so that a snapshot holds nothing else. A flood of
+one message takes no place from others.
 """
 
 import os
@@ -11,7 +11,6 @@ from collections import defaultdict, deque
 
 import msgspec
 
-from busbw.core.env import MASK, masked
 from busbw.core.kernel_rules import concerned
 from busbw.host.kernel_log import KMSG, logged_xids
 from busbw.host.source import Source, Unavailable, once
@@ -28,7 +27,6 @@ _RESET = re.compile(r"[0-9a-f]:[0-9a-f]{2}\.[0-9a-f]: (?:resetting|reset done)",
 # "3,1234,5678901,-;text": priority, sequence number, microseconds of the boot clock, flags.
 _RECORD = re.compile(r"\d+,(\d+),(\d+),[^;]*;([^\n]*)", re.ASCII)
 _ESCAPED = re.compile(r"(?:\\x[0-9a-f]{2})+")  # the kernel's form of bytes that are not printable ASCII
-_MASKED_VALUE = re.compile(rf"\s*[=:]\s*(?:\w+\s+)?{re.escape(MASK)}")
 OTHER, JUDGED, FOUND = "other", "judged", "found"
 
 
@@ -72,7 +70,7 @@ def parse(records: list[bytes], now_s: float) -> PastLog:
             kept[kind].append((place, Line(int(one[2]) / 1e6, text)))
     lines = sorted((entry for entries in kept.values() for entry in entries), key=lambda entry: entry[0])
     begins_s = int(found[0][2]) / 1e6 if found else now_s
-    return PastLog(now_s, begins_s, tuple(Line(one.at_s, _without_secrets(one.text)) for _, one in lines))
+    return PastLog(now_s, begins_s, tuple(line for _, line in lines))
 
 
 def _kind(text: str) -> str:
@@ -95,11 +93,6 @@ def _printed(text: str) -> str:
         return text
     plain = _ESCAPED.sub(lambda run: bytes.fromhex(run[0].replace("\\x", "")).decode("utf-8", "replace"), text)
     return " ".join("".join(sign if sign.isprintable() else " " for sign in plain).split())
-
-
-def _without_secrets(text: str) -> str:
-    """The line with what looks like a secret masked, in words that no later masking of the snapshot takes for a secret again."""
-    return _MASKED_VALUE.sub(" (masked)", masked(text))
 
 
 def _read() -> str:

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from busbw.core.env import masked
 from busbw.core.errors import UsageError
+from busbw.core.masking import masked
 from busbw.host.source import Live, Reading, Source
 
 SCHEMA = "busbw.host/1"
@@ -158,7 +158,7 @@ class Recording:
         """Target of a symbolic link, kept where there is one."""
         target = self._source.link(path)
         if target is not None:
-            self._paths.setdefault(path, {}).update(link=target)
+            self._paths.setdefault(path, {}).update(link=masked(target))
         return target
 
     def call(self, name: str, live: Callable[[], str]) -> Reading:
@@ -178,12 +178,11 @@ class Recording:
 
 def _fields(reading: Reading) -> dict[str, str]:
     if reading.data is None:
-        return {"error": reading.reason}
+        return {"error": masked(reading.reason)}
+    text = masked(reading.data.decode("utf-8", "surrogateescape"))
+    binary = 2 * text.count("\0") > len(text)  # such as PCI configuration: JSON needs six characters for a zero
     try:
-        text = reading.data.decode("utf-8")
-        binary = 2 * text.count("\0") > len(text)  # such as PCI configuration: JSON needs six characters for a zero
-    except UnicodeDecodeError:
-        binary = True
-    if binary:
-        return {"base64": base64.b64encode(reading.data).decode("ascii")}
-    return {"text": masked(text)}
+        data = text.encode("utf-8")
+    except UnicodeEncodeError:
+        data, binary = text.encode("utf-8", "surrogateescape"), True
+    return {"base64": base64.b64encode(data).decode("ascii")} if binary else {"text": text}

@@ -8,6 +8,7 @@ import hmac
 import secrets
 import socket
 import time
+from collections.abc import Callable
 
 _CHALLENGE_BYTES = 16
 _DIGEST = "sha256"
@@ -25,9 +26,12 @@ def token() -> str:
     return secrets.token_hex(32)
 
 
-def listener(connection: socket.socket, key: str) -> None:
-    """The listening end's part. Refused if the other end fails, or takes longer than LIMIT_S."""
-    _prove(connection, key.encode(), _LISTENER, _CONNECTOR)
+def listener(connection: socket.socket, key: str, spoke: Callable[[], None] = lambda: None) -> None:
+    """The listening end's part. Refused if the other end fails, or takes longer than LIMIT_S.
+
+    `spoke` is called once the other end's challenge has come.
+    """
+    _prove(connection, key.encode(), _LISTENER, _CONNECTOR, spoke)
 
 
 def connector(connection: socket.socket, key: str) -> None:
@@ -35,13 +39,14 @@ def connector(connection: socket.socket, key: str) -> None:
     _prove(connection, key.encode(), _CONNECTOR, _LISTENER)
 
 
-def _prove(connection: socket.socket, key: bytes, own: bytes, other: bytes) -> None:
+def _prove(connection: socket.socket, key: bytes, own: bytes, other: bytes, spoke: Callable[[], None] = lambda: None) -> None:
     deadline = time.monotonic() + LIMIT_S
     connection.settimeout(LIMIT_S)
     try:
         mine = secrets.token_bytes(_CHALLENGE_BYTES)
         connection.sendall(mine)
         theirs = _exactly(connection, _CHALLENGE_BYTES, deadline)
+        spoke()
         if own == _CONNECTOR:  # the listener proves itself last, so a stranger learns nothing
             connection.sendall(_proof(key, own, theirs, mine))
         given = _exactly(connection, _PROOF_BYTES, deadline)

@@ -1,6 +1,11 @@
-"""A listener for one test: bound to one address, it accepts only authenticated connections and closes when it has them all."""
+"""A listener for one test: bound to one address, it accepts only authenticated connections and closes when it has them all.
+
+When too many connections wait to prove themselves, the one that has waited longest without a word makes room: strangers, however many,
+do not keep the peer out, who speaks at once.
+"""
 
 import contextlib
+import select
 import socket
 import threading
 import time
@@ -9,7 +14,8 @@ from busbw.core.sizes import counted
 from busbw.link import authentication
 from busbw.link.authentication import Refused
 
-_MOST_PENDING = 32  # unauthenticated connections; more are closed at once
+_MOST_PENDING = 32  # connections that have not proved themselves
+_BACKLOG = 128  # that wait to be accepted
 _POLL_S = 0.1
 CONNECT_S = 5.0
 
@@ -18,11 +24,11 @@ class Listener:
     """Listens on an ephemeral port of `address`. `refused` counts connections that failed to authenticate."""
 
     def __init__(self, address: str, token: str) -> None:
-        self._socket = socket.create_server((address, 0), backlog=_MOST_PENDING)
+        self._socket = socket.create_server((address, 0), backlog=_BACKLOG)
         self._token = token
         self._lock = threading.Lock()
         self._joined: list[socket.socket] = []
-        self._pending = 0
+        self._pending: dict[socket.socket, bool] = {}  # in order of age: whether it has said anything
         self._closed = False
         self.refused = 0
         self.port: int = self._socket.getsockname()[1]
@@ -51,15 +57,23 @@ class Listener:
     def _take(self, connection: socket.socket) -> None:
         """Hand a connection to a thread, so that a silent stranger does not delay the peer."""
         with self._lock:
-            if self._pending >= _MOST_PENDING:
-                connection.close()
-                return
-            self._pending += 1
+            if len(self._pending) >= _MOST_PENDING:
+                silent = (one for one, spoke in self._pending.items() if not spoke and not _has_data(one))
+                oldest = next(silent, next(iter(self._pending)))
+                del self._pending[oldest]
+                with contextlib.suppress(OSError):  # its thread sees the end and closes it
+                    oldest.shutdown(socket.SHUT_RDWR)
+            self._pending[connection] = False
         threading.Thread(target=self._examine, args=(connection,), daemon=True).start()
+
+    def _spoke(self, connection: socket.socket) -> None:
+        with self._lock:
+            if connection in self._pending:
+                self._pending[connection] = True
 
     def _examine(self, connection: socket.socket) -> None:
         try:
-            authentication.listener(connection, self._token)
+            authentication.listener(connection, self._token, lambda: self._spoke(connection))
         except Refused:
             connection.close()
             with self._lock:
@@ -72,7 +86,16 @@ class Listener:
                     self._joined.append(connection)
         finally:
             with self._lock:
-                self._pending -= 1
+                self._pending.pop(connection, None)
+
+
+def _has_data(connection: socket.socket) -> bool:
+    poll = select.poll()  # recv would wait, as the socket has a time limit
+    try:
+        poll.register(connection, select.POLLIN)
+    except (OSError, ValueError):  # closed meanwhile
+        return False
+    return bool(poll.poll(0))
 
 
 def connect(source: tuple[str, str], address: str, port: int, token: str, limit_s: float) -> socket.socket:

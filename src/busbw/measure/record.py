@@ -12,10 +12,12 @@ import msgspec
 from busbw.core import wire
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.frontend_texts import frontend_text
+from busbw.core.masking import masked
 from busbw.core.result import AnyResult, PlanResult, ReplayResult, Result, TrainResult
 from busbw.measure.events import Ended, Event, Exchanged, Played, RowDone, Started, Surveyed, Trained, now
 from busbw.model.findings import findings
 
+OWNER_ONLY = 0o600
 QUICK_S = 0.05  # a file that takes longer to write is written less often than after every row,
 WRITING_SHARE = 0.1  # so that writing takes a tenth of the time
 
@@ -69,7 +71,7 @@ class Record:
     def run_aborted(self, reason: str) -> None:
         """The run ended early: add the reason and the findings, and write the file."""
         if self.result is not None:
-            self.result.errors.append(reason)
+            self.result.errors.append(masked(reason))
             self.result.end = now()
             self.result.findings = findings(self.result, self.result.topology)
             self._write(last=True)
@@ -97,20 +99,32 @@ class Record:
         self._next_write = end + (end - start) / WRITING_SHARE if end - start > QUICK_S else 0.0
 
 
-def save(data: bytes, file: Path, hint: str = "") -> None:
-    """Replace the file atomically; NoMeasurement, with `hint` or one about --json, if it cannot be written."""
+def save(data: bytes, file: Path, hint: str = "", *, shared: bool = False) -> None:
+    """Replace the file atomically; NoMeasurement, with `hint` or one about --json, if it cannot be written.
+
+    Only its owner reads it, whatever the umask, as what was measured or read may hold more than others should know. A `shared` one, a
+    report or a table that other users need, has the mode that the umask gives.
+    """
     draft = None
     try:
         target = Path(os.path.realpath(file))  # keeps a symbolic link
         with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as draft:
             draft.write(data)
-        Path(draft.name).chmod(0o644)
+        Path(draft.name).chmod(0o666 & ~_umask() if shared else OWNER_ONLY)
         Path(draft.name).replace(target)
     except OSError as error:
         if draft is not None:
             Path(draft.name).unlink(missing_ok=True)
         hint = hint or f"give {frontend_text('json_option')} a path with room"
         raise NoMeasurement(f"{file}: {error.strerror or error}", hint) from error
+
+
+def _umask() -> int:
+    """The mask of this process' new files. Setting it to read it would be seen by other threads."""
+    for line in Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines():
+        if line.startswith("Umask:"):  # since Linux 4.7
+            return int(line.partition(":")[2], 8)
+    return 0o077
 
 
 def check_writable(file: Path, *, overwrite: bool = True, what: str = "") -> None:

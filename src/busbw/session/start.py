@@ -7,6 +7,7 @@ import msgspec
 
 from busbw.core.errors import BusbwError, NoMeasurement
 from busbw.core.frontend_texts import frontend_text
+from busbw.core.masking import masked_words
 from busbw.core.result import AnyResult, Result
 from busbw.engines.registry import choose
 from busbw.launch import environment, job
@@ -27,7 +28,7 @@ def run(work: AnyJob, where: Where, sink: Sink) -> AnyResult | None:
 
     What ends the run early is raised after the measurements are saved: BusbwError, KeyboardInterrupt, or SystemExit (SIGTERM, SIGHUP).
     """
-    argv = [arg.encode("utf-8", "replace").decode() for arg in work.argv]
+    argv = masked_words([arg.encode("utf-8", "replace").decode() for arg in work.argv])
     work = msgspec.structs.replace(work, argv=argv, progress=sink.progress)
     rank = environment.detect(os.environ) is not None
     # Joining the others waits in a library, which only the default action of a signal ends: `inside` adds handlers later.

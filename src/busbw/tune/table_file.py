@@ -138,4 +138,4 @@ def _note(size: Tuned) -> str:
 
 def write(table: Table, file: Path) -> None:
     """Replace the file atomically; NoMeasurement if it cannot be written."""
-    save(table.text().encode(), file, "give --output a path with room")
+    save(table.text().encode(), file, "give --output a path with room", shared=True)  # NCCL of other users reads it too

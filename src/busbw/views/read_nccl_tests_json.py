@@ -12,6 +12,7 @@ import msgspec
 from busbw.core.collectives import Collective
 from busbw.core.env import shown
 from busbw.core.errors import UsageError
+from busbw.core.masking import masked, masked_words
 from busbw.core.options import OPTIONS
 from busbw.core.result import Cell, Device, Library, Result, Row, World
 from busbw.core.sizes import parse_int
@@ -53,7 +54,7 @@ def _result(run: Document, whole: bool, collective: str | None) -> Result:
     return Result(
         tool="nccl-tests",
         spec=_spec(run, row_of_table, rows),
-        argv=run.args,
+        argv=masked_words(run.args),
         program=program,
         start=run.start_time,
         end=run.end_time or "",
@@ -62,7 +63,7 @@ def _result(run: Document, whole: bool, collective: str | None) -> Result:
         environment={name: shown(name, value) for name, _, value in (pair.partition("=") for pair in run.env)},
         rows=rows,
         out_of_bounds=run.out_of_bounds.count if run.out_of_bounds else 0,
-        errors=[error for error in run.errors or [] if error],
+        errors=[masked(error) for error in run.errors or [] if error],
         complete=whole and run.end_time is not None and run.out_of_bounds is not None,
     )
 

@@ -1,10 +1,13 @@
 """A web server for Prometheus: GET /metrics returns the last reading. A request reads no counter.
 
-Beyond loopback a scraper has to know a token. Connections are few, and each has a time limit.
+Beyond loopback a scraper has to know a token. Connections are few, and each has a time limit. When there are too many, the one that has
+waited longest without asking for anything makes room, so that strangers who only connect keep no scraper out.
 """
 
+import contextlib
 import hmac
 import ipaddress
+import select
 import socket
 import threading
 import time
@@ -16,7 +19,7 @@ from typing import Any
 from busbw.core.errors import UsageError
 
 LOOPBACK, PORT = "127.0.0.1", 9400
-MOST = 16  # connections at once
+MOST = 64  # connections at once
 REQUEST_S = 5.0  # for one connection, from its first byte to its last
 INDEX = b'<html><head><title>busbw watch</title></head><body><a href="/metrics">metrics</a></body></html>\n'
 
@@ -47,10 +50,13 @@ class Exporter(ThreadingMixIn, HTTPServer):
 
     daemon_threads = True
     allow_reuse_address = True
+    request_queue_size = 128  # connections that wait to be accepted
 
     def __init__(self, host: str, port: int, page: Callable[[], bytes], content_type: str, token: str = "") -> None:
         self.page, self.content_type, self._token = page, content_type, token
-        self._open: dict[socket.socket, float] = {}
+        self._open: dict[socket.socket, float] = {}  # in order of age
+        self._asking: set[socket.socket] = set()  # their first line has come
+        self._answering: set[socket.socket] = set()  # their whole request has come
         self._lock = threading.Lock()
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
@@ -74,17 +80,34 @@ class Exporter(ThreadingMixIn, HTTPServer):
         return not self._token or hmac.compare_digest((header or "").encode("latin-1", "replace"), f"Bearer {self._token}".encode())
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Whether one more connection is accepted."""
+        """Whether one more connection is accepted: always, unless all others are being answered. An idle one is ended for it."""
         with self._lock:
+            idle = self._longest_idle() if len(self._open) >= MOST else None
+            if idle is not None:
+                self._open.pop(idle)  # its thread still closes it
+                _end(idle)
             if len(self._open) >= MOST:
                 return False
             self._open[request] = time.monotonic()
             return True
 
+    def _longest_idle(self) -> socket.socket | None:
+        """The oldest connection that has sent nothing, else the oldest that has sent no whole request."""
+        waiting = [request for request in self._open if request not in self._answering]
+        silent = (request for request in waiting if request not in self._asking and not _has_data(request))
+        return next(silent, waiting[0] if waiting else None)
+
+    def asking(self, request: socket.socket, *, whole: bool) -> None:
+        """The first line of a request, or a whole one, has come through this connection."""
+        with self._lock:
+            (self._answering if whole else self._asking).add(request)
+
     def shutdown_request(self, request: Any) -> None:
         """Forget a connection and close it."""
         with self._lock:
             self._open.pop(request, None)
+            self._asking.discard(request)
+            self._answering.discard(request)
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
@@ -92,10 +115,7 @@ class Exporter(ThreadingMixIn, HTTPServer):
         with self._lock:
             late = [request for request, since_s in self._open.items() if time.monotonic() - since_s > REQUEST_S]
         for request in late:
-            try:
-                request.shutdown(socket.SHUT_RDWR)  # the handler sees the end of its input
-            except OSError:
-                continue
+            _end(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that disconnects is not an error of the watch."""
@@ -107,12 +127,34 @@ class Exporter(ThreadingMixIn, HTTPServer):
         self._thread.join(REQUEST_S)
 
 
+def _end(request: socket.socket) -> None:
+    """End a connection; its handler sees the end of its input, and closes it."""
+    with contextlib.suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
+
+
+def _has_data(request: socket.socket) -> bool:
+    """Whether something waits to be read; its thread may not have run yet."""
+    poll = select.poll()  # recv would wait, whatever its flags, as the socket has a time limit
+    try:
+        poll.register(request, select.POLLIN)
+    except (OSError, ValueError):  # closed meanwhile
+        return False
+    return bool(poll.poll(0))
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: Exporter
     server_version, sys_version = "busbw", ""
     timeout = REQUEST_S
 
+    def parse_request(self) -> bool:
+        """Read the headers, after the first line."""
+        self.server.asking(self.request, whole=False)
+        return super().parse_request()
+
     def do_GET(self) -> None:
+        self.server.asking(self.request, whole=True)
         if not self.server.allows(self.headers.get("Authorization")):
             self._answer(401, b"the token is missing or wrong\n", "text/plain", {"WWW-Authenticate": "Bearer"})
         elif self.path == "/metrics":

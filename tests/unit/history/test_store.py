@@ -48,6 +48,19 @@ def refused(file: Path, *, create: bool = True, wait_s: float = 0.2) -> BusbwErr
     return caught.value
 
 
+def test_only_its_owner_reads_a_new_history_and_a_shared_one_stays_shared(tmp_path: Path) -> None:
+    file, before = tmp_path / "h.sqlite", os.umask(0)
+    try:
+        with opened(file, create=True) as history:
+            history.add([result(1)])
+            assert {one.stat().st_mode & 0o777 for one in tmp_path.iterdir()} == {0o600}, "its log and index too"
+        file.chmod(0o664)
+        add(file, result(2))
+        assert file.stat().st_mode & 0o777 == 0o664
+    finally:
+        os.umask(before)
+
+
 def test_the_same_result_twice_is_stored_once(tmp_path: Path) -> None:
     with opened(tmp_path / "h.sqlite", create=True) as history:
         assert history.add([result(1)]) == [(1, True)]

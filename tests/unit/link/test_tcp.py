@@ -124,6 +124,21 @@ def test_a_crowd_of_strangers_does_not_get_in():
     assert threading.active_count() < 100
 
 
+@pytest.mark.parametrize("said", [b"", b"x" * 15, b"x" * 16])
+def test_a_crowd_of_strangers_does_not_keep_the_peer_out(said):
+    key = token()
+    listener = Listener(HERE, key)
+    with contextlib.ExitStack() as crowd, beside(lambda: listener.accept(2, 10)) as accepting:
+        for _ in range(50):
+            stranger = crowd.enter_context(socket.create_connection((HERE, listener.port), 5))
+            with contextlib.suppress(OSError):
+                stranger.sendall(said)
+        peers = [crowd.enter_context(connect(("lo", HERE), HERE, listener.port, key, 5)) for _ in range(2)]
+        for peer, accepted in zip(peers, accepting.result(), strict=True):
+            crowd.enter_context(accepted)
+            assert peer.getsockname()
+
+
 def test_a_connector_notices_a_listener_without_the_token():
     def pretend():
         connection, _ = fake.accept()

@@ -58,12 +58,26 @@ def test_notes_are_not_part_of_the_result(tmp_path: Path) -> None:
     assert record.result is None
 
 
-def test_the_file_is_world_readable_and_the_only_one_left(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("mask", "shared_mode"), [(0o022, 0o644), (0o000, 0o666), (0o077, 0o600)])
+def test_only_its_owner_reads_the_file_and_it_is_the_only_one_left(tmp_path: Path, mask: int, shared_mode: int) -> None:
+    file, report = tmp_path / "result.json", tmp_path / "report.html"
+    file.touch(0o666)
+    record = Record(file)
+    record.take(started())
+    before = os.umask(mask)
+    try:
+        record.take(row(0))
+        save(b"<html>", report, shared=True)
+    finally:
+        os.umask(before)
+    assert {one.name: stat.S_IMODE(one.stat().st_mode) for one in tmp_path.iterdir()} == {"result.json": 0o600, "report.html": shared_mode}
+
+
+def test_a_reason_of_the_end_is_kept_without_secrets(tmp_path: Path) -> None:
     record = Record(tmp_path / "result.json")
     record.take(started())
-    record.take(row(0))
-    assert [one.name for one in tmp_path.iterdir()] == ["result.json"]
-    assert stat.S_IMODE((tmp_path / "result.json").stat().st_mode) == 0o644
+    record.run_aborted("mpirun -x HF_TOKEN=abcdef ended with 1")
+    assert read(tmp_path / "result.json").errors == ["mpirun -x HF_TOKEN=*** ended with 1"]
 
 
 def test_without_a_file_the_result_stays_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,13 @@
 """The web server answers real requests, and only those that it is for."""
 
+import contextlib
 import http.client
 import socket
+import threading
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -86,19 +89,42 @@ def test_slow_clients_are_cut_off_and_do_not_stop_others(serve, monkeypatch):
     assert 0.5 < time.monotonic() - start < 6
 
 
-def test_connections_are_limited(serve):
-    server = serve()
-    idle = [socket.create_connection(server.server_address[:2], timeout=10) for _ in range(exporter.MOST)]
-    deadline = time.monotonic() + 10
-    while len(server._open) < exporter.MOST and time.monotonic() < deadline:
-        time.sleep(0.01)
-    with pytest.raises((OSError, http.client.HTTPException)):
-        get(server, "/metrics")
-    for one in idle:
+@pytest.mark.parametrize("said", [b"", b"GET /metrics HTTP/1.1\r\nHost:"])
+def test_strangers_who_ask_for_nothing_keep_no_scraper_out(serve, said):
+    server = serve(token="s3cret")
+    strangers = [socket.create_connection(server.server_address[:2], timeout=10) for _ in range(2 * exporter.MOST)]
+    for number in range(20):
+        strangers[number].close()
+        strangers.append(socket.create_connection(server.server_address[:2], timeout=10))  # they come back
+        with contextlib.suppress(OSError):  # it was ended
+            strangers[-2].sendall(said)
+        assert get(server, "/metrics", Authorization="Bearer s3cret") == (200, PAGE)
+        assert len(server._open) <= exporter.MOST
+    for one in strangers:
         one.close()
-    while server._open and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert get(server, "/metrics")[0] == 200
+
+
+def test_connections_that_are_answered_are_not_ended_for_others_and_limited(monkeypatch):
+    monkeypatch.setattr(exporter, "MOST", 2)
+    go, asked = threading.Event(), threading.Semaphore(0)
+
+    def page() -> bytes:
+        asked.release()
+        go.wait(10)
+        return PAGE
+
+    server = Exporter("127.0.0.1", 0, page, "text/plain")
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            answers = [pool.submit(get, server, "/metrics") for _ in range(2)]
+            assert all(asked.acquire(timeout=10) for _ in answers)
+            with pytest.raises((OSError, http.client.HTTPException)):
+                get(server, "/")
+            go.set()
+            assert [one.result() for one in answers] == [(200, PAGE)] * 2
+    finally:
+        go.set()
+        server.close()
 
 
 @pytest.mark.parametrize(

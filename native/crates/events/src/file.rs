@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,12 +32,12 @@ impl CaptureFile {
     /// Create it with a ring of `slots` and the `text` in its header.
     ///
     /// On a network file system the ring is memory of this process, since an error there would end it with SIGBUS. `kill -9` then loses what
-    /// came after the last `drain`.
+    /// came after the last `drain`. Only its owner can read it.
     ///
     /// # Errors
     /// It exists, cannot be created, mapped, or the disk has no room for the ring.
     pub fn create(path: &Path, slots: usize, text: &str) -> io::Result<Self> {
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
         let words = HEADER_WORDS + slots * RECORD_WORDS;
         let shared = is_local(&file);
         let made = if shared { mapped(&file, words) } else { Ok(&*Vec::leak((0..words).map(|_| AtomicU64::new(0)).collect())) };

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -221,7 +222,7 @@ impl Target {
                 socket.set_write_timeout(Some(INTERVAL))?;
                 Ok(Self::Socket(socket))
             }
-            None => OpenOptions::new().create(true).append(true).open(destination).map(Self::File),
+            None => OpenOptions::new().create(true).append(true).mode(0o600).open(destination).map(Self::File),
         }
     }
 

@@ -7,7 +7,8 @@ from busbw.check.base import passed, skipped, unknown, warned
 from busbw.check.command.base import STAYS, Rule
 from busbw.check.command.line import EXPORTS, Line
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.env import MASK, shown
+from busbw.core.env import shown
+from busbw.core.masking import MASK
 
 _DEVICE = re.compile(r"\^?[a-z]+\d*_?\d+(:\d+)?")  # mlx5_1, bond0
 _FORWARDED = ("OMPI_", "PRTE_", "PMIX_")  # Open MPI forwards these itself

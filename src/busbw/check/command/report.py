@@ -10,8 +10,8 @@ from busbw.check.command.perf import perf
 from busbw.check.command.words import Found, commands
 from busbw.check.machine import Machine
 from busbw.core.checking import CommandReport, LineReport
-from busbw.core.env import masked_words
 from busbw.core.errors import UsageError
+from busbw.core.masking import masked_words
 
 STDIN = "-"
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from shlex import join
 from xml.etree.ElementTree import Element
 
+from busbw.core.masking import masked_words
 from busbw.core.result import Ideal, Result
 from busbw.core.sizes import counted, format_size
 from busbw.core.topology import Gpu, Host, Nic
@@ -113,7 +114,7 @@ def _environment(environment: dict[str, str]) -> Element | None:
 def run(result: Result) -> Element | None:
     """The command, when it ran and whether it is complete."""
     lowered = f"lowered to {format_size(result.reduced_max_bytes)}: memory is short" if result.reduced_max_bytes else ""
-    pairs: list[tuple[str, str | Element]] = [("command", tag("code", join(result.argv)) if result.argv else result.program)]
+    pairs: list[tuple[str, str | Element]] = [("command", tag("code", join(masked_words(result.argv))) if result.argv else result.program)]
     pairs += [("sweep", sweep_text(result)), ("start", result.start), ("end", result.end), ("written by", result.tool)]
     pairs += [("largest size", lowered), ("complete", "yes" if result.complete else "no: these sizes are what was measured")]
     return facts(pairs)
