@@ -5,8 +5,10 @@ import re
 from markdown_table import code, table
 
 from busbw.core.counters import COUNTERS, Counter, Kind, Owner, at
-from busbw.core.gpu_events import CLOCK_REASONS, XIDS
+from busbw.core.gpu_events import CLOCK_REASONS
+from busbw.core.sxids import SXIDS
 from busbw.core.watched import BY_NAME, LEVELS
+from busbw.core.xids import OLDER, XIDS
 from busbw.watch.verdicts import PATTERNS
 
 _KINDS = {
@@ -19,20 +21,41 @@ _KINDS = {
 
 
 def counters() -> str:
-    """A table of counters for each owner, then clock reasons and Xids."""
+    """A table of counters for each owner, then clock reasons, Xids and SXids."""
     parts = [f"## {owner.value}\n\n{_counters(at(owner))}" for owner in Owner]
     reasons = [(code(f"{row.bit:#x}"), code(row.name), row.severity.value, row.meaning) for row in CLOCK_REASONS]
-    xids = [(row.number, row.meaning, row.fix) for row in XIDS]
     return (
         "Read before and after each size; a row of the result has the counters that changed. A counter that the machine lacks is absent. "
         "Findings ignore increases below the column `least`. "
         "[How to read host counters](../explanation/machine-counters.md).\n\n"
         + "".join(parts)
         + "## Clocks event reasons\n\nWhy a GPU's clocks are reduced, formerly called throttle reasons. `load` is normal under load, "
-        "and reported only if the clock fell.\n\n"
-        + table(("bit", "reason", "severity", "meaning"), reasons)
-        + "## Xids\n\nThe driver's errors, from the kernel log and NVML events; those of an NVSwitch are SXids. Numbers are those of "
-        "[NVIDIA's catalog](https://docs.nvidia.com/deploy/xid-errors/).\n\n" + table(("number", "meaning", "remedy"), xids)
+        "and reported only if the clock fell.\n\n" + table(("bit", "reason", "severity", "meaning"), reasons) + _xids() + _sxids()
+    )
+
+
+def _xids() -> str:
+    rows = [
+        (row.number, row.meaning, row.effect.value, row.action, row.investigate)
+        for row in sorted((*XIDS, *OLDER), key=lambda one: one.number)
+    ]
+    return (
+        "## Xids\n\nThe driver's errors of GPUs, from the kernel log and NVML events. Numbers and actions are those of "
+        "[NVIDIA's catalog](https://docs.nvidia.com/deploy/xid-errors/). `needs` is what `busbw check` makes of them: `reboot`, "
+        "`GPU reset` and `repair` fail until it is done; `restart the application` warns for a day; `watch` warns; "
+        "`application` and `none` pass. "
+        "`by severity` is a GPU reset if the line says Fatal; `by action` is the action in the line. An Xid that is not here warns.\n\n"
+        + table(("number", "meaning", "needs", "immediate action", "investigatory action"), rows)
+    )
+
+
+def _sxids() -> str:
+    rows = [(row.number, row.meaning, row.effect.value) for row in SXIDS]
+    return (
+        "## SXids\n\nThe driver's errors of NVSwitches. Most lines say how serious the error is, and that counts: a `Correctable` one "
+        "passes, a `Non-fatal` one warns for a day unless it needs nothing, a `Fatal` one fails until GPUs and NVSwitches are reset, or "
+        "the host is restarted if the table says `reboot`. The table decides for lines without such a word. "
+        "Numbers and short names are those of NVIDIA's driver.\n\n" + table(("number", "meaning", "needs"), rows)
     )
 
 

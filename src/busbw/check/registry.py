@@ -1,6 +1,6 @@
 """All checks of a machine, by layer, and the rules of command lines."""
 
-from busbw.check import command, cpu, gpu, kernel, launcher, limits, nccl, nic, nvlink, pcie, roce
+from busbw.check import command, cpu, gpu, kernel, kernel_log, launcher, limits, nccl, nic, nvlink, pcie, roce
 from busbw.check.base import Check
 from busbw.core.checking import CheckRow
 from busbw.core.errors import UsageError
@@ -12,6 +12,7 @@ CHECKS: tuple[Check, ...] = (
     *nic.CHECKS,
     *roce.CHECKS,
     *kernel.CHECKS,
+    *kernel_log.CHECKS,
     *limits.CHECKS,
     *cpu.CHECKS,
     *nccl.CHECKS,

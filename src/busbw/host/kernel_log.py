@@ -4,6 +4,7 @@ import os
 import re
 from collections import Counter
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 from busbw.core.vitals import XidEvent
 from busbw.host.gpu import short_bus
@@ -12,14 +13,43 @@ from busbw.host.source import Live, Source
 KMSG = "/dev/kmsg"
 _RECORD_BYTES = 8192  # the kernel's longest record (Documentation/ABI/testing/dev-kmsg)
 _RECORDS = 4096  # of one reading, so that a flooded log does not delay it
-# "NVRM: Xid (PCI:0000:1b:00): 79, pid=..." and "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 22013, Fatal, ...". Lines such as
-# "SXid (PCI:0000:c1:00.0): 22013, Severity 1 Engine instance 00 ..." and "..., Data {...}" tell more of the SXid before them.
-_XID = re.compile(r"(NVRM: Xid|nvidia-nvswitch\d+: SXid) \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)(?!\d|, (?:Severity \d|Data \{))", re.ASCII)
+# "NVRM: Xid (PCI:0000:1b:00): 79, pid=..." of a GPU, "(PCI:0000:01:00 GPU-I:05 GPU-CI:01)" of a MIG instance, "(0000:03:00)" of drivers
+# before 2013, and "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 22013, Fatal, ..." (open-gpu-kernel-modules, kernel_rc.c and
+# common_nvswitch.h). Lines such as "SXid (PCI:0000:c1:00.0): 22013, Severity 1 Engine instance 00 ..." and "..., Data {...}" tell more
+# of the SXid before them.
+_XID = re.compile(
+    r"(NVRM: Xid|nvidia-nvswitch\d+: SXid) \((?:PCI:)?([0-9a-fA-F:.]+)((?: GPU-C?I:\d+)*)\): (\d+)"
+    r"(?!\d|, (?:Severity \d|Data \{|SOE HALT data))([^\n]*)",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedXid:
+    """An Xid of a GPU, or an SXid of an NVSwitch (`switch`), in one line.
+
+    `bus` is the device's address without its function, `instance` the MIG instance (`GPU-I:05`, '' if none), `text` what follows the
+    number.
+    """
+
+    bus: str
+    number: int
+    switch: bool
+    instance: str
+    text: str
+
+
+def logged_xids(text: str) -> list[LoggedXid]:
+    """The errors in lines of the kernel log, whatever stands before them: a time, a host, `kernel:`, or fields of /dev/kmsg."""
+    return [
+        LoggedXid(short_bus(bus), int(code), "SXid" in kind, instance.strip(), rest)
+        for kind, bus, instance, code, rest in _XID.findall(text)
+    ]
 
 
 def xids(text: str) -> list[XidEvent]:
     """The errors in lines of the kernel log; repeated errors become one event with a count."""
-    seen = Counter((short_bus(bus), int(code), "SXid" in kind) for kind, bus, code in _XID.findall(text))
+    seen = Counter((one.bus, one.number, one.switch) for one in logged_xids(text))
     return [XidEvent(bus, code, times, switch) for (bus, code, switch), times in seen.items()]
 
 

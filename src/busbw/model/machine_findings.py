@@ -5,10 +5,11 @@ A counter that moved unusually fast in a row that is slower than its neighbors c
 
 from busbw.core.counters import Kind
 from busbw.core.finding import Verdict
-from busbw.core.gpu_events import xid
 from busbw.core.result import Row
 from busbw.core.sizes import format_size
+from busbw.core.sxids import sxid
 from busbw.core.vitals import XidEvent
+from busbw.core.xids import xid
 from busbw.model.rule import Conclusion, Rule, Run
 from busbw.model.vital_signs import Sign
 
@@ -28,13 +29,16 @@ def _xids(run: Run) -> Conclusion | None:
     if not seen:
         return None
     first = seen[0][0]
-    fix = xid(first.number, switch=first.switch).fix
+    device, switch = f"{first.bus}.0", sxid(first.number)
+    fix = switch.fix(switch.effect, device) if first.switch else xid(first.number).fix(device)
     return Conclusion(Verdict.WARN, _listed([text for _, text in seen]), "from the kernel log and NVML events", fix)
 
 
 def _event(event: XidEvent) -> str:
     times = f" x {event.times}" if event.times > 1 else ""
-    return f"{'SXid' if event.switch else 'Xid'} {event.number} ({xid(event.number, switch=event.switch).meaning}){times}"
+    if event.switch:
+        return f"SXid {event.number} (NVSwitch: {sxid(event.number).meaning}){times}"
+    return f"Xid {event.number} ({xid(event.number).meaning}){times}"
 
 
 def _faults(run: Run) -> Conclusion | None:

@@ -4,9 +4,10 @@ A case is a change, or (server, change) where only another server has what is ch
 """
 
 from cases_gpu import GPU
+from cases_kernel_log import KERNEL_LOG
 from cases_nccl import NCCL
 from cases_nic import NIC
 from cases_os import OS
 from cases_pcie import PCIE
 
-CASES = GPU | PCIE | NIC | OS | NCCL
+CASES = GPU | PCIE | NIC | OS | NCCL | KERNEL_LOG

@@ -65,6 +65,9 @@ def test_registry_has_every_module_once():
     for layer in layers:
         modules = {path.stem for path in (folder / layer).glob("*.py") if not path.stem.startswith("_")}
         registered = {check.look.__module__.rpartition(".")[2] for check in importlib.import_module(f"busbw.check.{layer}").CHECKS}
+        if layer == "kernel_log":  # one module judges all of its rules, which are rows in core
+            assert registered == {"judge"}
+            continue
         shared = {name for name in modules if not hasattr(importlib.import_module(f"busbw.check.{layer}.{name}"), "CHECK")}
         assert modules - shared == registered, layer
 

@@ -45,7 +45,7 @@ def test_without_gpus_every_check_is_skipped():
 def test_gpus_without_nvml_are_unknown_with_the_reason():
     machine = Machine(recorded(HOSTS / "vm-veth.jsonl"))
     for check in CHECKS:
-        if check.row.name not in ("gpu-missing", "gpu-nouveau", "gpu-sxid", "gpu-load-throttle"):
+        if check.row.name not in ("gpu-missing", "gpu-nouveau", "gpu-xid", "gpu-sxid", "gpu-load-throttle"):
             (one,) = check.run(machine)
             assert one.verdict is UNKNOWN and "1 NVIDIA GPU on PCI" in one.message and "nvml_health" in one.message
 
@@ -154,56 +154,6 @@ def test_driver_without_its_proc_file_is_unknown():
 def test_nouveau_in_place_of_the_driver_fails():
     (one,) = found("gpu-nouveau", lambda tree: tree.file("/proc/modules", "nouveau 1 0 - Live 0x0"))
     assert one.verdict is FAIL
-
-
-@pytest.mark.parametrize(
-    ("text", "ago_s", "verdict"),
-    [
-        ("31, pid=9, name=python, Ch 8, MMU Fault", 60, PASS),
-        ("79, GPU has fallen off the bus.", 7200, FAIL),
-        ("79, GPU has fallen off the bus.", 7201, WARN),
-        ("63, Row Remapper: New row marked for remapping", 60, WARN),
-        ("149, NETIR_LINK_EVT Fatal", 60, FAIL),
-        ("147, NVLink error", 60, WARN),
-        ("9999, something new", 60, WARN),
-        ("154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)", 60, FAIL),
-        ("154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)", 60, PASS),
-    ],
-)
-def test_xid_by_number_and_age(text, ago_s, verdict):
-    (one,) = found("gpu-xid", logged(f"NVRM: Xid (PCI:0000:43:00): {text}", ago_s=ago_s))
-    assert (one.subject, one.verdict) == ("GPU 1", verdict)
-
-
-def test_xid_names_count_age_and_remedy():
-    line = "NVRM: Xid (PCI:0000:43:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"
-    (one,) = found("gpu-xid", logged(line, line, ago_s=3 * 86400))
-    assert one.message == "Xid 154 (GPU requests a recovery action) x 2, 3 d ago: Node Reboot Required"
-    assert one.fix == "node reboot required: drain the host first" and one.evidence[0].seen == line
-
-
-def test_xid_of_a_gpu_that_nvml_does_not_list_has_its_bus():
-    (one,) = found("gpu-xid", lambda tree: tree.failing("nvml_health", "no"), logged("NVRM: Xid (PCI:0000:e4:00): 79, GPU is gone"))
-    assert (one.subject, one.verdict) == ("0000:e4:00", FAIL)
-
-
-def test_kernel_log_that_cannot_be_read_is_unknown():
-    changes = (lambda tree: tree.failing("kmsg", "/dev/kmsg: operation not permitted (it needs root)"),)
-    for name in ("gpu-xid", "gpu-sxid"):
-        (one,) = found(name, *changes)
-        assert one.verdict is UNKNOWN and "needs root" in one.message
-
-
-def test_a_log_that_lost_its_beginning_says_how_far_it_reaches():
-    (one,) = found("gpu-xid", lambda tree: tree.update("kmsg", begins_s=1_000_000.0 - 7200))
-    assert one.verdict is PASS and "reaches back 2 h" in one.message
-
-
-@pytest.mark.parametrize(("kind", "ago_s", "verdict"), [("Fatal", 60, FAIL), ("Fatal", 9999, WARN), ("Non-fatal", 60, WARN)])
-def test_sxid_by_kind_and_age(kind, ago_s, verdict):
-    line = f"nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 22013, {kind}, Link 4 error"
-    (one,) = found("gpu-sxid", logged(line, ago_s=ago_s))
-    assert (one.subject, one.verdict) == ("NVSwitch 0000:05:00", verdict)
 
 
 @pytest.mark.parametrize(
@@ -348,13 +298,6 @@ def test_values_that_no_gpu_tells_are_never_a_pass():
         assert worst(found(f"gpu-{name}", tree=tree)) == {UNKNOWN}, name
     for name in ("links", "speed", "errors", "fabric", "fabric-manager-version", "imex"):
         assert worst(found(f"nvlink-{name}", tree=tree)) == {UNKNOWN}, name
-
-
-def test_lines_that_continue_an_sxid_do_not_hide_that_it_is_fatal():
-    base = "nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 22013"
-    lines = f"{base}, Fatal, Link 4 error", f"{base}, Severity 1 Engine instance 04 Sub-engine instance 00", f"{base}, Data {{0x0000000e}}"
-    (one,) = found("gpu-sxid", logged(*lines))
-    assert one.verdict is FAIL and " x " not in one.message
 
 
 def test_driver_that_is_not_loaded_fails():

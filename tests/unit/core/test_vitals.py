@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from busbw.core import wire
 from busbw.core.counters import BY_NAME, COUNTERS, Kind, Owner, at
-from busbw.core.gpu_events import CLOCK_REASONS, POLICY_SEVERITY, REASON_SEVERITY, XIDS, clock_reasons, xid
+from busbw.core.gpu_events import CLOCK_REASONS, POLICY_SEVERITY, REASON_SEVERITY, clock_reasons
 from busbw.core.vitals import EVENTS_KEPT, MOVED_KEPT, PORTS_KEPT, TCP, GpuReading, HostChange, Reading, XidEvent, change, increase
 
 U32 = 1 << 32
@@ -137,10 +137,3 @@ def test_clock_reasons_are_the_bits_of_nvml() -> None:
 def test_counters_of_gpus_are_fields_of_nvml() -> None:
     nvml = pytest.importorskip("pynvml")
     assert [counter.source for counter in at(Owner.GPU) if not isinstance(getattr(nvml, counter.source, None), int)] == []
-
-
-def test_xids_have_a_meaning_or_refer_to_the_catalog() -> None:
-    assert len({row.number for row in XIDS}) == len(XIDS)
-    assert (xid(79).meaning, xid(147).meaning) == ("GPU has fallen off the bus", "NVLink error")
-    assert "Xid catalog" in xid(9999).meaning and "Xid catalog" in xid(9999).fix
-    assert xid(79, switch=True).meaning == "NVSwitch error" and "fabric manager" in xid(22013, switch=True).fix

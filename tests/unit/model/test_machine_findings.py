@@ -192,7 +192,7 @@ def test_xids_and_faults_are_reported_without_a_slow_row() -> None:
     found = judged(run({3: broken}))
     assert [finding.verdict for finding in found.values()] == [Verdict.WARN, Verdict.WARN]
     assert found["machine_xid"].message == "Xid 74 (NVLink error) x 3 on h1 GPU 2 (0000:02:00) during 8 KiB", "not the unused GPU"
-    assert "check NVLink" in found["machine_xid"].fix
+    assert "drain the host first" in found["machine_xid"].fix and "-i 0000:02:00.0" in found["machine_xid"].fix
     assert found["machine_fault"].message.startswith("h1 GPU 2: ecc_uncorrected +1 (memory errors that ECC could not correct")
 
 

@@ -1,70 +1,133 @@
-"""Errors of GPUs and NVSwitches in the kernel log so far: how many, the latest time, and the line."""
+"""Errors of GPUs and NVSwitches in the kernel log so far: how many, the latest of each kind, and when a GPU was reset."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 
-from busbw.check.base import unanswered
-from busbw.core.checking import Evidence, Found
-from busbw.core.overall import AS_ROOT
-from busbw.host.kernel_log import KMSG, xids
+from busbw.check.gpu import nvlink_registers
+from busbw.check.kernel_log.log import evidence, repeated, span
+from busbw.core.checking import Found
+from busbw.core.finding import Verdict
+from busbw.core.overall import SEVERITY
+from busbw.core.sxids import WORDS
+from busbw.host.gpu import short_bus
+from busbw.host.kernel_log import LoggedXid, logged_xids
 from busbw.host.past_kernel_log import Line, PastLog
 
 CATALOG = "NVIDIA's Xid catalog"
-WINDOW_S = 2 * 3600  # in which Azure's node health checks count an Xid
-UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+# After `pid=1, name=python` comes the unit that failed, then its severity: "NETIR_LINK_EVT Fatal XC0 i0 Link 08".
+_LINK_WORD = re.compile(r", (?:pid=[^,]*, name=.*?, )?[\w/]+ +(Fatal|Nonfatal|Non-fatal)\b", re.ASCII)
+_RECOVERY = re.compile(r" to 0x[0-9a-f]+ \(([^)]+)\)", re.IGNORECASE)
+_PCI_RESET = re.compile(r"([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]): reset done", re.ASCII)
+_RELOADED = re.compile(r"nvidia-nvlink: (?:Nvlink Core is being initialized|Unregistered Nvlink Core)")
+RECOVERY, NVLINK = 154, 74
+NAMED = 4  # errors of a device in a message; the rest is counted
+NO_ACTION = "None"
+NEVER_S = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """All errors of one number and device; `line` is the latest."""
+    """All errors of one number, severity and device; `line` is the latest. `word` is its severity, '' if the line has none."""
 
     bus: str
     number: int
+    word: str
     times: int
     line: Line
     age_s: float
 
     @property
-    def ago(self) -> str:
-        """`3 h ago`."""
-        return f"{_span(self.age_s)} ago"
-
-    @property
-    def repeated(self) -> str:
-        """` x 3`; '' if it was logged once."""
-        return f" x {self.times}" if self.times > 1 else ""
-
-    @property
-    def evidence(self) -> Evidence:
-        """The line."""
-        return Evidence(KMSG, self.line.text, "none")
+    def counted(self) -> str:
+        """` x 3, 2 h ago`."""
+        return f"{repeated(self.times)}, {span(self.age_s)} ago"
 
 
 def events(log: PastLog, *, switch: bool) -> list[Event]:
     """The Xids of GPUs, or the SXids of NVSwitches."""
-    found: dict[tuple[str, int], Event] = {}
+    found: dict[tuple[str, int, str], Event] = {}
     for line in log.lines:
-        for one in xids(line.text):
+        for one in logged_xids(line.text):
             if one.switch is switch:
-                key = one.bus, one.number
-                before = found[key].times if key in found else 0
-                found[key] = Event(one.bus, one.number, before + 1, line, log.age_s(line))
-    return sorted(found.values(), key=lambda event: (event.bus, event.age_s))
+                word = _switch_word(one) if switch else _link_word(one)
+                key = one.bus, one.number, word
+                times = found[key].times + 1 if key in found else 1
+                found[key] = Event(*key, times, line, log.age_s(line))
+    return list(found.values())
 
 
-def recent(event: Event) -> bool:
-    """Whether it is recent enough to count as current."""
-    return event.age_s <= WINDOW_S
+def _switch_word(one: LoggedXid) -> str:
+    word = one.text.removeprefix(", ").partition(",")[0]
+    return word if word in WORDS else ""
 
 
-def reaches(log: PastLog) -> str:
-    """How far back the log goes: `12 d`."""
-    return _span(log.now_s - log.begins_s)
+def _link_word(one: LoggedXid) -> str:
+    if one.number == NVLINK:
+        return nvlink_registers.reading(one.text)
+    match = _LINK_WORD.match(one.text)
+    return match[1].replace("-f", "f") if match else ""
 
 
-def unread_log(log: PastLog) -> Found:
-    """The finding where the log cannot be read."""
-    return unanswered("", f"the kernel log cannot be read: {log.reason}", log.reason, fix=AS_ROOT)
+def recovery(text: str) -> str:
+    """The action that a line of Xid 154 asks for: `GPU Reset Required`; '' if it names none."""
+    match = _RECOVERY.search(text)
+    return match[1] if match else ""
 
 
-def _span(seconds: float) -> str:
-    return next((f"{seconds / unit:.0f} {name}" for unit, name in UNITS if seconds >= unit), "0 s")
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The verdict on an event, as text, with its remedy."""
+
+    verdict: Verdict
+    text: str
+    fix: str
+    event: Event
+
+
+def of_device(subject: str, judged: list[Judged]) -> Found:
+    """The finding on a device: its worst errors, then the others."""
+    ordered = sorted(judged, key=lambda one: (SEVERITY.index(one.verdict), one.event.age_s))
+    more = len(ordered) - NAMED
+    message = "; ".join(one.text for one in ordered[:NAMED]) + (f"; and {more} more" if more > 0 else "")
+    verdict = ordered[0].verdict
+    lines = tuple(evidence(one.event.line) for one in ordered if one.verdict is verdict)
+    return Found(verdict, subject, message, lines, "" if verdict is Verdict.PASS else ordered[0].fix)
+
+
+def worst_first(findings: list[Found]) -> list[Found]:
+    """The findings, the worst first, those of one verdict by their subject."""
+    return sorted(findings, key=lambda one: (SEVERITY.index(one.verdict), one.subject))
+
+
+@dataclass(slots=True)
+class Resets:
+    """When devices were reset, in seconds of the boot clock, by their bus."""
+
+    reset: dict[str, float] = field(default_factory=dict)  # by the kernel
+    cleared: dict[str, float] = field(default_factory=dict)  # the driver said that it needs no action any more
+    driver_s: float | None = None  # when the driver was last loaded
+
+    def after(self, bus: str, at_s: float) -> bool:
+        """Whether the device was reset, or declared to be in order, after `at_s`."""
+        return self.reset.get(bus, NEVER_S) > at_s or self.cleared_after(bus, at_s)
+
+    def cleared_after(self, bus: str, at_s: float) -> bool:
+        """Whether the driver withdrew its request for an action after `at_s`."""
+        return self.cleared.get(bus, NEVER_S) > at_s
+
+    def reloaded_after(self, at_s: float) -> bool:
+        """Whether the driver was loaded again after `at_s`."""
+        return self.driver_s is not None and self.driver_s > at_s
+
+
+def resets(log: PastLog) -> Resets:
+    """The resets that the log tells of. NVIDIA's driver writes none itself; the kernel does since Linux 6.10."""
+    found = Resets()
+    for line in log.lines:
+        if done := _PCI_RESET.search(line.text):
+            found.reset[short_bus(done[1])] = line.at_s
+        elif _RELOADED.search(line.text):
+            found.driver_s = line.at_s
+        for one in logged_xids(line.text):
+            if one.number == RECOVERY and recovery(one.text) == NO_ACTION:
+                found.cleared[one.bus] = line.at_s
+    return found

@@ -1,0 +1,146 @@
+"""Judges the kernel log by a rule: which of its lines are in the log, on what, and whether they still hold."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from shlex import quote
+
+from busbw.check.base import Check, passed
+from busbw.check.kernel_log.log import evidence, reaches, repeated, span, unread_log
+from busbw.check.machine import Machine
+from busbw.core.checking import Found
+from busbw.core.finding import Verdict
+from busbw.core.kernel_rule import BOOT_S, SUBJECT, KernelRule, Sign
+from busbw.core.overall import SEVERITY
+from busbw.host.gpu import short_bus
+from busbw.host.kernel_log import logged_xids
+from busbw.host.nvml_health import read_health
+from busbw.host.past_kernel_log import Line, PastLog, read_past
+
+NAMED = 3  # signs of a subject in a message; the rest is counted
+NO_SUBJECT = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """All lines of one sign on one subject; `line` is the latest, `words` are its named groups."""
+
+    sign: Sign
+    subject: str
+    words: dict[str, str]
+    line: Line
+    times: int = 1
+    ended: bool = False
+
+    @property
+    def says(self) -> str:
+        """The sign's message on this line."""
+        return self.sign.says.format(**self.words)
+
+
+def check(rule: KernelRule) -> Check:
+    """The check of a rule."""
+    return Check(rule.row, lambda machine: look(rule, machine))
+
+
+def look(rule: KernelRule, machine: Machine) -> Iterator[Found]:
+    """One finding for each part that the rule's lines name, the worst first; what is over is one finding for all."""
+    log = read_past(machine)
+    if log.reason:
+        yield unread_log(log)
+        return
+    judged = [(_verdict(one, log), one) for one in _seen(rule, log)]
+    lasting = [(verdict, one) for verdict, one in judged if verdict is not Verdict.PASS]
+    by_subject: dict[str, list[tuple[Verdict, Seen]]] = {}
+    for verdict, one in lasting:
+        by_subject.setdefault(one.subject, []).append((verdict, one))
+    named = _names(machine)
+    made = [_of_subject(rule, named(subject), group, log) for subject, group in by_subject.items()]
+    yield from sorted(made, key=lambda one: (SEVERITY.index(one.verdict), one.subject))
+    if not lasting:
+        yield _over([one for _, one in judged], log)
+
+
+def _seen(rule: KernelRule, log: PastLog) -> list[Seen]:
+    """The signs that the log has, with those that a later line ended."""
+    found: dict[tuple[int, str], Seen] = {}
+    told = _told_by_xid(rule, log)
+    for line in log.lines:
+        _end(found, line)
+        for place, sign in enumerate(rule.signs):
+            match = sign.pattern.search(line.text)
+            if match is None:
+                continue
+            words = {name: value or "" for name, value in match.groupdict().items()}
+            subject = words.get(SUBJECT, NO_SUBJECT)
+            if not (told and (subject == NO_SUBJECT or short_bus(subject) in told)):
+                before = found.get((place, subject))
+                found[place, subject] = Seen(sign, subject, words, line, before.times + 1 if before else 1)
+            break
+    return list(found.values())
+
+
+def _end(found: dict[tuple[int, str], Seen], line: Line) -> None:
+    for key, one in found.items():
+        if one.sign.ends is None or one.ended:
+            continue
+        match = one.sign.ends.search(line.text)
+        if match and match.groupdict().get(SUBJECT, one.subject) == one.subject:
+            found[key] = replace(one, ended=True)
+
+
+def _told_by_xid(rule: KernelRule, log: PastLog) -> set[str]:
+    """Buses of the GPUs of which an Xid tells the same."""
+    if rule.told_by_xid is None:
+        return set()
+    return {one.bus for line in log.lines for one in logged_xids(line.text) if one.number == rule.told_by_xid}
+
+
+def _verdict(seen: Seen, log: PastLog) -> Verdict:
+    sign = seen.sign
+    if seen.ended or (sign.holds_s is not None and log.age_s(seen.line) > sign.holds_s):
+        return Verdict.PASS
+    if sign.left_over and seen.line.at_s <= BOOT_S:
+        return Verdict.WARN
+    return sign.verdict
+
+
+def _of_subject(rule: KernelRule, name: str, group: list[tuple[Verdict, Seen]], log: PastLog) -> Found:
+    ordered = sorted(group, key=lambda pair: (SEVERITY.index(pair[0]), -pair[1].line.at_s))
+    verdict = ordered[0][0]
+    texts = list(dict.fromkeys(_text(one, log) for _, one in ordered))
+    more = [f"and {len(texts) - NAMED} more"] if len(texts) > NAMED else []
+    lines = tuple(evidence(one.line) for found, one in ordered if found is verdict)
+    subject = ordered[0][1].subject
+    fix = rule.row.fix.format(subject=quote(subject) if subject else "the part")
+    return Found(verdict, name, "; ".join(texts[:NAMED] + more), lines, fix)
+
+
+def _text(seen: Seen, log: PastLog) -> str:
+    left = ", left by the previous boot" if seen.sign.left_over and seen.line.at_s <= BOOT_S else ""
+    return f"{seen.says}{repeated(seen.times)}, {span(log.age_s(seen.line))} ago{left}"
+
+
+def _over(seen: list[Seen], log: PastLog) -> Found:
+    """What passes: nothing, or what ended or is long ago."""
+    if not seen:
+        return passed("", f"no such line in the kernel log, which reaches back {reaches(log)}")
+    ordered = sorted(seen, key=lambda one: -one.line.at_s)
+    ended = [f"{one.subject}: {_text(one, log)}".removeprefix(": ") + (", ended" if one.ended else "") for one in ordered[:NAMED]]
+    more = [f"and {len(ordered) - NAMED} more"] if len(ordered) > NAMED else []
+    return passed("", "; ".join(ended + more), *(evidence(one.line) for one in ordered[:NAMED]))
+
+
+def _names(machine: Machine) -> Callable[[str], str]:
+    """What other checks call the device of a PCI address."""
+    gpus = {short_bus(gpu.bus_id): gpu.label for gpu in read_health(machine).gpus if gpu.bus_id}
+    ports: dict[str, list[str]] = {}
+    for port in machine.ports:
+        ports.setdefault(port.bdf, []).append(port.name)
+
+    def named(subject: str) -> str:
+        if not re.fullmatch(r"[0-9a-f]+:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", subject):
+            return subject
+        return gpus.get(short_bus(subject)) or " ".join(ports.get(subject, ())) or subject
+
+    return named

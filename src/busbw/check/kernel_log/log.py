@@ -1,0 +1,35 @@
+"""What all checks of the kernel log share: how far it reaches, how old a line is, and the finding if it cannot be read."""
+
+from busbw.check.base import DENIED, unanswered
+from busbw.core.checking import Evidence, Found
+from busbw.host.kernel_log import KMSG
+from busbw.host.past_kernel_log import Line, PastLog
+
+UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+ON_HOST = "busbw check, on the host as root"
+
+
+def span(seconds: float) -> str:
+    """`3 h`."""
+    return next((f"{seconds / unit:.0f} {name}" for unit, name in UNITS if seconds >= unit), "0 s")
+
+
+def reaches(log: PastLog) -> str:
+    """How far back the log goes: `12 d`."""
+    return span(log.now_s - log.begins_s)
+
+
+def repeated(times: int) -> str:
+    """` x 3`; '' for once."""
+    return f" x {times}" if times > 1 else ""
+
+
+def evidence(line: Line) -> Evidence:
+    """The line."""
+    return Evidence(KMSG, line.text, "none")
+
+
+def unread_log(log: PastLog) -> Found:
+    """The finding where the log cannot be read: not offered to this user or container, or in this snapshot."""
+    denied = any(word in log.reason for word in DENIED)
+    return unanswered("", f"the kernel log cannot be read: {log.reason}", log.reason, fix="" if denied else ON_HOST)

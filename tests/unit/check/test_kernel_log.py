@@ -1,0 +1,161 @@
+"""Rules of the kernel log: which lines fire, on what, for how long, and what ends them."""
+
+import pytest
+from cases_kernel_log import FINE, FIRES
+from healthy import healthy
+from healthy_gpu import logged
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from looking import found, of
+
+from busbw.check.registry import CHECKS
+from busbw.core.finding import Verdict
+from busbw.core.kernel_rule import BOOT_S, DAY_S
+from busbw.core.kernel_rules import RULES, concerned
+
+PASS, WARN, FAIL = Verdict.PASS, Verdict.WARN, Verdict.FAIL
+BAD = (WARN, FAIL)
+NAMES = [rule.row.name for rule in RULES]
+
+
+def first(name: str) -> str:
+    """A line that fires a rule."""
+    return FIRES[name][0][0]
+
+
+@pytest.mark.parametrize(("name", "line", "verdict", "subject"), [(name, *one) for name, lines in FIRES.items() for one in lines])
+def test_line_fires_its_rule_on_its_subject(name, line, verdict, subject):
+    (one,) = found(name, logged(line))
+    assert (one.subject, one.verdict) == (subject, Verdict(verdict))
+    assert one.evidence[0].seen == line and "1 min ago" in one.message
+    assert one.fix and "{" not in one.fix + one.message
+    matching = [rule.row.name for rule in RULES if any(sign.pattern.search(line) for sign in rule.signs)]
+    assert matching == [name], "one line is one rule's"
+    assert concerned().search(line), "snapshots keep it"
+
+
+@pytest.mark.parametrize(("name", "line"), [(name, line) for name, lines in FINE.items() for line in lines])
+def test_healthy_line_of_the_family_does_not_fire(name, line):
+    assert [one.verdict for one in found(name, logged(line))] == [PASS]
+
+
+def test_every_rule_has_lines_of_both_kinds_and_every_sign_one_that_fires():
+    assert NAMES == list(FIRES) == list(FINE)
+    lines = [line for cases in FIRES.values() for line, _, _ in cases]
+    idle = [sign.pattern.pattern for rule in RULES for sign in rule.signs if not any(sign.pattern.search(line) for line in lines)]
+    assert [one for one in idle if "Memory cgroup" not in one] == []
+
+
+def test_rules_are_rows_of_their_own_and_say_why_a_line_holds():
+    assert {rule.row for rule in RULES} <= {check.row for check in CHECKS}
+    for rule in RULES:
+        assert all(sign.because in rule.row.why for sign in rule.signs), rule.row.name
+        assert all(sign.holds_s is not None or sign.because for sign in rule.signs)
+
+
+LASTS = [name for name, rule in zip(NAMES, RULES, strict=True) if rule.signs[0].holds_s is None]
+PASSES = ["netdev-tx-timeout", "cpu-lockup", "hung-task"]
+
+
+@pytest.mark.parametrize("name", LASTS)
+def test_a_state_does_not_fade(name):
+    (one,) = found(name, logged(first(name), ago_s=10 * DAY_S))
+    assert one.verdict in BAD and "10 d ago" in one.message
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_an_event_of_yesterday_is_told_and_passes(name):
+    assert found(name, logged(first(name), ago_s=DAY_S - 60))[0].verdict in BAD
+    (one,) = found(name, logged(first(name), ago_s=7 * DAY_S))
+    assert one.verdict is PASS and "7 d ago" in one.message and one.evidence
+
+
+def test_an_oom_kill_within_a_cgroup_is_the_job_s():
+    line = "Memory cgroup out of memory: Killed process 23793 (leaker) total-vm:2623712kB, anon-rss:506500kB"
+    (one,) = found("oom-kill", logged(line, line))
+    assert (one.verdict, one.subject) == (PASS, "")
+    assert one.message == "leaker: killed within the memory limit of its job or container x 2, 1 min ago"
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "end"),
+    [
+        ("gpu-driver-start", "NVRM: GPU 0000:43:00.0: rm_init_adapter failed, device minor number 1",
+         "nvidia-nvlink: Nvlink Core is being initialized, major device number 234"),
+        ("fabric-manager-failed", "systemd[1]: nvidia-fabricmanager.service: Failed with result 'exit-code'.",
+         "systemd[1]: Started NVIDIA fabric manager service."),
+        ("nic-firmware-health", "mlx5_core 0000:44:00.0: poll_health:801:(pid 0): device's health compromised - reached miss count",
+         "mlx5_core 0000:44:00.0: mlx5_health_try_recover:343:(pid 9): health recovery succeeded"),
+        ("nic-firmware-commands", "mlx5_core 0000:44:00.0: mlx5_load_one failed with error code -22",
+         "mlx5_core 0000:44:00.0: firmware version: 28.41.1000"),
+        ("nic-module-events", "mlx5_core 0000:44:00.0: Port module event[error]: module 0, Cable error, High Temperature",
+         "mlx5_core 0000:44:00.0: Port module event: module 0, Cable plugged"),
+        ("pcie-aer-logged", "pcieport 0000:00:01.0: AER: Uncorrected (Fatal) error received: 0000:44:00.0",
+         "mlx5_core 0000:44:00.0: AER: device recovery successful"),
+        ("filesystem-errors", "EXT4-fs (sda1): Remounting filesystem read-only", "EXT4-fs (sda1): re-mounted 0f3cd65a r/w."),
+        ("nfs-not-responding", "nfs: server fs1 not responding, still trying", "nfs: server fs1 OK"),
+    ],
+)  # fmt: skip
+def test_a_line_ends_what_came_before_it_on_the_same_subject(name, error, end):
+    (ended,) = found(name, logged(error, ago_s=7200), logged(end, ago_s=3600))
+    assert ended.verdict is PASS and ended.message.endswith(", ended")
+    assert found(name, logged(end, ago_s=7200), logged(error, ago_s=3600))[0].verdict in BAD, "an end before the error"
+    assert found(name, logged(error, ago_s=7200), logged(end, ago_s=3600), logged(error, ago_s=60))[0].verdict in BAD, "it came back"
+    other = end.replace("44:00", "1b:00").replace("sda1", "sda2").replace("fs1", "fs2")
+    if other != end:
+        assert found(name, logged(error, ago_s=7200), logged(other, ago_s=3600))[0].verdict in BAD, "the end of another part"
+
+
+def test_a_gpu_off_the_bus_is_reported_once():
+    line = "NVRM: GPU 0000:43:00.0: GPU has fallen off the bus."
+    xid = "NVRM: Xid (PCI:0000:43:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+    assert found("gpu-fell-off-bus", logged(line, xid))[0].verdict is PASS
+    (one,) = found("gpu-fell-off-bus", logged(line, xid.replace("43:00", "1b:00")))
+    assert (one.subject, one.verdict) == ("GPU 1", FAIL)
+
+
+@pytest.mark.parametrize(("at_s", "verdict"), [(0.7, WARN), (BOOT_S + 1, FAIL)])
+def test_what_the_previous_boot_left_warns(at_s, verdict):
+    line = "mce: [Hardware Error]: CPU 12: Machine Check: 0 Bank 5: bea0000000000108"
+    (one,) = found("hardware-errors-logged", lambda tree: tree.update("kmsg", lines=[{"at_s": at_s, "text": line}]))
+    assert one.verdict is verdict and ("previous boot" in one.message) is (verdict is WARN)
+
+
+def test_parts_are_judged_apart_the_worst_first():
+    lines = ["nvme nvme2: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0x10", "I/O error, dev sdb, sector 1",
+             "I/O error, dev sdb, sector 2", "nvme nvme4: Disabling device after reset failure: -19",
+             "nvme nvme4: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0x10"]  # fmt: skip
+    seen = found("disk-errors", logged(*lines))
+    assert [(one.subject, one.verdict) for one in seen] == [("nvme4", FAIL), ("sdb", FAIL), ("nvme2", WARN)]
+    assert of(seen, "sdb").message == "a read or write failed x 2, 1 min ago"
+    assert of(seen, "nvme4").message.startswith("the drive does not answer and was switched off, 1 min ago; the drive did not answer")
+    assert "/dev/nvme4" in of(seen, "nvme4").fix
+
+
+def test_adapter_with_two_ports_is_named_by_its_ports():
+    tree = healthy()
+    tree.link("/sys/class/infiniband/mlx5_9/device", "../../../0000:44:00.0").file(
+        "/sys/class/infiniband/mlx5_9/ports/1/state", "4: ACTIVE"
+    )
+    (one,) = found("nic-slot-power", logged(FIRES["nic-slot-power"][0][0]), tree=tree)
+    assert one.subject == "mlx5_1 mlx5_9"
+
+
+def test_names_in_a_remedy_are_quoted():
+    (one,) = found("filesystem-errors", logged("EXT4-fs (sda1; rm -rf x): Remounting filesystem read-only"))
+    assert "unmount 'sda1; rm -rf x' and" in one.fix
+
+
+LINES = [line for lines in FIRES.values() for line, _, _ in lines]
+TEXT = st.text(max_size=30)
+
+
+@settings(max_examples=20)
+@given(TEXT, st.sampled_from(LINES), TEXT)
+def test_a_rule_s_lines_are_kept_and_judged_whatever_is_around_them(before, line, after):
+    cut = line[: len(line) // 2]
+    for text in (f"{before}{line}", f"{before}{cut}{after}", f"{line}{after}"):
+        fires = {rule.row.name for rule in RULES if any(sign.pattern.search(text) for sign in rule.signs)}
+        assert not fires or concerned().search(text)
+        for name in fires:
+            assert {one.verdict for one in found(name, logged(text))} <= {PASS, WARN, FAIL}

@@ -1,0 +1,64 @@
+"""The tables of Xids and SXids: what each number means for the node."""
+
+import pytest
+
+from busbw.core.sxids import ENDED_BY, SXIDS, SwitchEffect, sxid
+from busbw.core.xids import EFFECTS, FIX_OF, FIXES, OLDER, XIDS, Effect, xid
+
+DESCRIBED = {  # all numbers that NVIDIA's catalog describes
+    Effect.REBOOT: {79, 151, 167},
+    Effect.RESET: {46, 48, 62, 64, 74, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158, 169, 171, 172},
+    Effect.REPAIR: {54, 142},
+    Effect.LINK: {*range(144, 151)},
+    Effect.RECOVERY: {154},
+    Effect.RESTART: {8, 39, 40, 41, 60, 68, *range(70, 73), *range(75, 78), *range(82, 87), 88, 89, 94, *range(96, 106),
+                     *range(126, 136), 139},
+    Effect.WATCH: {78, 159, 164, 165, 166, 168, 170},
+    Effect.APPLICATION: {11, 13, 25, 31, 32, 43, 45, 69, 80},
+    Effect.NOTE: {37, 38, 44, 63, 66, 67, 92, 93, 106, 107, 121, 137, 141, 152, 153, 157, *range(160, 164)},
+}  # fmt: skip
+
+
+def test_every_described_xid_has_its_effect() -> None:
+    assert {effect: {row.number for row in XIDS if row.effect is effect} for effect in Effect} == DESCRIBED
+    assert len(XIDS) == 109 and len({row.number for row in (*XIDS, *OLDER)}) == 116
+
+
+def test_every_action_of_the_catalog_has_an_effect() -> None:
+    assert {row.action for row in XIDS} - {""} == EFFECTS.keys()
+
+
+def test_what_ends_a_job_is_drained_first() -> None:
+    for effect in (Effect.REBOOT, Effect.RESET, Effect.REPAIR, Effect.LINK, Effect.RECOVERY):
+        texts = [FIXES[effect], *(FIX_OF[number] for number in DESCRIBED[effect] & FIX_OF.keys())]
+        assert all(text.startswith("drain the host first") for text in texts), effect
+    assert all("drain" not in FIXES[effect] for effect in (Effect.RESTART, Effect.APPLICATION, Effect.NOTE))
+    assert "-i 0000:43:00.0" in xid(95).fix("0000:43:00.0")
+
+
+def test_unknown_xids_warn() -> None:
+    assert (xid(9999).effect, xid(9999).meaning) == (Effect.WATCH, "not in NVIDIA's Xid catalog")
+
+
+@pytest.mark.parametrize(
+    ("number", "word", "effect"),
+    [
+        (20034, "Fatal", SwitchEffect.FATAL),
+        (12020, "Fatal", SwitchEffect.ALWAYS),  # always fatal: only a reboot helps
+        (12020, "Correctable", SwitchEffect.NOTE),
+        (12028, "Non-fatal", SwitchEffect.WATCH),
+        (22013, "Non-fatal", SwitchEffect.NOTE),  # a request of a link that needs nothing
+        (19049, "Fatal", SwitchEffect.FATAL),  # the word counts, not the number
+        (10006, "", SwitchEffect.FATAL),  # the driver prints no word with these
+        (10005, "", SwitchEffect.NOTE),
+        (99999, "", SwitchEffect.WATCH),
+        (99999, "Fatal", SwitchEffect.FATAL),
+    ],
+)
+def test_sxid_by_its_word(number: int, word: str, effect: SwitchEffect) -> None:
+    assert sxid(number).judged(word) is effect
+
+
+def test_sxids_are_unique_and_conditions_end() -> None:
+    assert len({row.number for row in SXIDS}) == len(SXIDS)
+    assert all(sxid(begin).meaning and sxid(end).effect is SwitchEffect.NOTE for begin, end in ENDED_BY.items())
