@@ -210,7 +210,7 @@ class TestShm:
 
     def test_files_of_ended_jobs(self):
         tree = healthy().call("space /dev/shm", json.dumps({"total": 2 << 30, "free": 0})).listing("/dev/shm", "nccl-a1B2c3")
-        assert only("shm-size", tree).fix.startswith("rm /dev/shm/nccl-*")
+        assert only("shm-size", tree).fix == "drain the host; then rm /dev/shm/nccl-*"
 
 
 class TestControlGroup:

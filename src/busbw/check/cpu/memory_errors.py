@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from busbw.check.base import Check, failed, passed, skipped, unknown, warned
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.core.sizes import counted
 from busbw.host.interfaces import number
 from busbw.host.settings import uptime
@@ -19,7 +20,7 @@ ROW = CheckRow(
     title="memory errors of the host since boot",
     right=f"none uncorrectable, and at most {A_DAY} correctable a day on average",
     why="An uncorrectable error kills the process that reads the data, or the host. Many correctable errors announce one.",
-    fix="grep . {base}/dimm*/dimm_*_count shows the module; replace it",
+    fix="grep . {base}/dimm*/dimm_*_count shows the module; drain the host, power it off and replace it",
     stays="depends on the hardware; the counts restart at a reboot",
     reads=(f"{BASE}/mc*/ue_count", f"{BASE}/mc*/ce_count", UPTIME),
     sources=("Linux, Documentation/admin-guide/RAS/main.rst: EDAC", "mcelog.conf(5): ce-error-threshold"),
@@ -43,7 +44,7 @@ def look(machine: Machine) -> Iterator[Found]:
 
 
 def _judge(name: str, ue: int, ce: int, allowed: float) -> Found:
-    fix = ROW.fix.format(base=f"{BASE}/{name}")
+    fix = filled(ROW.fix, base=f"{BASE}/{name}")
     uncorrectable = Evidence(f"{BASE}/{name}/ue_count", str(ue), "0")
     correctable = Evidence(f"{BASE}/{name}/ce_count", str(ce), f"{allowed:.0f} or fewer since boot")
     if ue:

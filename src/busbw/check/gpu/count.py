@@ -6,6 +6,7 @@ from busbw.check.base import Check, failed, passed, unknown, warned
 from busbw.check.gpu.each import confined, no_gpus
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.core.sizes import counted
 from busbw.host.gpu_devices import gpus_on_pci
 from busbw.host.gpu_health import Gpus
@@ -40,11 +41,11 @@ def look(machine: Machine) -> Iterator[Found]:
     gone = [bdf for bdf in on_pci if (machine.read(f"{DEVICES}/{bdf}/config").data or b"").startswith(GONE)]
     for bdf in gone:
         evidence = Evidence(f"{DEVICES}/{bdf}/config", "ff ff ff ff", "de 10 ...")
-        yield failed(bdf, "the GPU does not respond on PCI: it has fallen off the bus", evidence, fix=ROW.fix.format(bdf=bdf))
+        yield failed(bdf, "the GPU does not respond on PCI: it has fallen off the bus", evidence, fix=filled(ROW.fix, bdf=bdf))
     for gpu in gpus.gpus:
         if LOST in gpu.error:
             evidence = Evidence(f"NVML, {gpu.label}", gpu.error, "readable")
-            yield failed(gpu.label, "NVML has lost the GPU", evidence, fix=ROW.fix.format(bdf=gpu.bus_id or gpu.label))
+            yield failed(gpu.label, "NVML has lost the GPU", evidence, fix=filled(ROW.fix, bdf=gpu.bus_id or gpu.label))
         elif gpu.error:
             yield unknown(gpu.label, f"NVML cannot read it: {gpu.error}")
     yield _number(machine, gpus, on_pci)
@@ -60,7 +61,7 @@ def _number(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> Found:
         message = f"PCI shows {counted(len(on_pci), 'NVIDIA GPU')}, NVML lists {len(gpus.gpus)}; missing: {', '.join(absent)}"
         if by := confined(machine):
             return unknown("", f"{message}: {by} may hide them", evidence, fix="busbw check, on the host")
-        return failed("", message, evidence, fix=ROW.fix.format(bdf=absent[0]))
+        return failed("", message, evidence, fix=filled(ROW.fix, bdf=absent[0]))
     present = sum(device.gpu for device in read_devices(machine).values())  # including GPUs passed to virtual machines
     if present % 2 and present > 1 and not (machine.hypervisor or confined(machine)) and any(gpu.switched for gpu in gpus.gpus):
         fix = "count the GPUs in the BMC's inventory; check the seat and power of the missing one"

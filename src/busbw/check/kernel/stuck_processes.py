@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from busbw.check.base import Check, passed, unknown, unread, warned
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.stuck import stuck_processes
 
 NAMED = 5
@@ -38,7 +39,7 @@ def look(machine: Machine) -> Iterator[Found]:
     names = [f"{name} ({pid})" for pid, name in found]
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     evidence = (Evidence(f"/proc/{pid}/stat", "state D", "R or S") for pid, _ in found[:NAMED])
-    yield warned("", f"in state D for a second: {', '.join(names[:NAMED])}{more}", *evidence, fix=ROW.fix.format(pid=found[0][0]))
+    yield warned("", f"in state D for a second: {', '.join(names[:NAMED])}{more}", *evidence, fix=filled(ROW.fix, pid=found[0][0]))
 
 
 def _none(machine: Machine) -> Found:

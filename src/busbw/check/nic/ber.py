@@ -6,6 +6,7 @@ from busbw.check.base import Check, passed, unknown, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import Count, each_port
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 
 MOST = 1e-7
 FEWEST_BITS = 10**10  # with fewer, one error means nothing
@@ -18,7 +19,7 @@ ROW = CheckRow(
     title="bit error rate before correction",
     right=f"at most {MOST:g} of the bits received",
     why="Forward error correction hides a bad optic until it no longer can. A rate above that of other ports precedes packet loss.",
-    fix="clean or replace the optic of {device}, then mlxlink -d {device} -m -c -e",
+    fix="drain the host; clean or replace the optic of {device}, then mlxlink -d {device} -m -c -e",
     stays="permanent: hardware; the counters restart when the driver is loaded",
     reads=("ethtool -S: rx_corrected_bits_phy, rx_bits_phy",),
     sources=("Linux Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst", "OCI oci-hpc, check_gpu_setup.py"),
@@ -42,7 +43,7 @@ def _judge(port: Port, found: list[Count]) -> Found:
     fixed, bits = pairs[netdev]
     seen = Evidence(f"ethtool -S {netdev}: rx_corrected_bits_phy / rx_bits_phy", f"{fixed} / {bits} = {worst:.1e}", f"at most {MOST:g}")
     if worst > MOST:
-        return warned(port.name, f"{worst:.1e} of the bits had errors that were corrected", seen, fix=ROW.fix.format(device=port.device))
+        return warned(port.name, f"{worst:.1e} of the bits had errors that were corrected", seen, fix=filled(ROW.fix, device=port.device))
     return passed(port.name, f"{worst:.1e} of the bits had errors that were corrected", seen)
 
 

@@ -6,6 +6,7 @@ from busbw.check.base import Check, passed, unknown, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import LOSS, Count, each_port, evidence, total
 from busbw.core.checking import CheckRow, Found, Layer
+from busbw.core.shell_words import filled
 
 DROPPED = "[rt]x_discards_phy|port_xmit_discards"
 PACKETS = "[rt]x_packets_phy|port_xmit_packets|port_rcv_packets"
@@ -20,8 +21,8 @@ ROW = CheckRow(
     right=f"at most {LOSS:g} of the packets, and none for their size",
     why="RDMA retransmits a lost packet and every packet after it. Received packets are dropped if their class has no flow control, or "
     "if they are larger than the MTU.",
-    fix="enable priority flow control for the RDMA class: mlnx_qos -i {netdev} --pfc; for oversize packets, set the same MTU at both "
-    "ends",
+    fix="enable flow control for the RDMA priority, on the switch too: mlnx_qos -i {netdev} --pfc 0,0,0,1,0,0,0,0; for oversize packets, "
+    "set the same MTU at both ends",
     stays="lost at the next reboot; a systemd unit or the NIC Configuration Operator keeps it; the counters restart when the driver is "
     "loaded",
     reads=("ethtool -S: rx_discards_phy, tx_discards_phy, rx_packets_phy, tx_packets_phy, rx_oversize_pkts_phy",
@@ -45,7 +46,7 @@ def _judge(port: Port, found: list[Count]) -> Found:
     seen = evidence(found, f"{DROPPED}|{SIZE}")
     message = f"{dropped} of {packets} packets dropped"
     if large or dropped > LOSS * packets:
-        fix = ROW.fix.format(netdev=port.netdev or "the interface") if port.roce else OF_INFINIBAND
+        fix = filled(ROW.fix, netdev=port.netdev or "INTERFACE") if port.roce else OF_INFINIBAND
         return warned(port.name, message + (f", {large} that are larger than its MTU" if large else ""), *seen, fix=fix)
     return passed(port.name, message, *seen)
 

@@ -23,7 +23,7 @@ ROW = CheckRow(
     right=f"NCCL's plugin for EFA ({PLUGIN}*.so) is installed, packets arrive, at most {LOSS:g} of them dropped",
     why="NCCL has no EFA transport of its own: without the plugin it uses TCP. The security group must allow all traffic to and from "
     "itself.",
-    fix="install aws-ofi-nccl (part of the EFA installer) and add its folder to LD_LIBRARY_PATH; NCCL's log then says NET/OFI",
+    fix="install aws-ofi-nccl (part of the EFA installer) and add its folder to LD_LIBRARY_PATH; the log of NCCL then says NET/OFI",
     stays="an installed package stays; LD_LIBRARY_PATH belongs in the job script or /etc/ld.so.conf.d",
     reads=("/sys/class/infiniband/*/ports/*/hw_counters/{unresponsive_remote_events,rx_drops,rx_pkts}", *FOLDERS),
     sources=("aws-ofi-nccl, README", "Linux drivers/infiniband/hw/efa/efa_verbs.c"),

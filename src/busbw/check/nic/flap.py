@@ -7,6 +7,7 @@ from busbw.check.base import Check, passed, skipped, unknown, warned
 from busbw.check.machine import Machine
 from busbw.check.nic.links import Count, cabled, counts, evidence, hardware, hours_up
 from busbw.core.checking import CheckRow, Found, Layer
+from busbw.core.shell_words import filled
 
 MANY = 5  # Azure's health check allows fewer in 24 hours
 
@@ -17,7 +18,7 @@ ROW = CheckRow(
     title="links that went down",
     right=f"fewer than {MANY} times since the driver was loaded, above the median of this host's ports",
     why="While a link is down the job's connections wait. After some seconds they break (NCCL error 12). Causes: cable, optic, switch.",
-    fix="reseat, clean or replace the cable of {device}; dmesg -T | grep -i 'link down' shows when it went down",
+    fix="dmesg -T | grep -i 'link down' shows when it went down; drain the host; reseat, clean or replace the cable of {device}",
     stays="permanent: hardware; the counters restart when the driver is loaded",
     reads=("/sys/class/infiniband/*/ports/*/counters/link_downed", "ethtool -S: link_down_events_phy",
            "/sys/class/net/*/carrier_down_count", "/proc/uptime"),
@@ -46,7 +47,7 @@ def look(machine: Machine) -> Iterator[Found]:
             yield unknown(port.name, "no link-down counter can be read")
         elif times - common >= MANY:
             message = f"its link went down {times} times {since}" + (f"; the median of this host's ports is {common:g}" if common else "")
-            yield warned(port.name, message, *seen, fix=ROW.fix.format(device=port.device))
+            yield warned(port.name, message, *seen, fix=filled(ROW.fix, device=port.device))
         else:
             yield passed(port.name, f"its link went down {times} times {since}", *seen)
 

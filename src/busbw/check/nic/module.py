@@ -6,6 +6,7 @@ from busbw.check.base import Check, passed, skipped, unknown, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import cabled, counts, evidence, hardware, total
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 
 EVENTS = "module_high_temp|module_bus_stuck|module_bad_shorted"
 
@@ -16,7 +17,7 @@ ROW = CheckRow(
     title="optical modules",
     right="no temperature or fault event, and each sensor below its maximum",
     why="A module that is too hot causes bit errors and shuts down. A stuck bus or a short is a defect of the module or cable.",
-    fix="check the air flow at {device} and replace the module if it happens again",
+    fix="check the air flow at {device}; if it happens again, drain the host and replace the module",
     stays="permanent: hardware; the counters restart when the driver is loaded",
     reads=("ethtool -S: " + EVENTS.replace("|", ", "), "/sys/class/net/*/device/hwmon/hwmon*/temp*_{input,max,crit}"),
     sources=(
@@ -40,7 +41,7 @@ def _judge(machine: Machine, port: Port) -> Found:
     events = [] if isinstance(counted, str) else counted
     sensors = [sensor for netdev in hardware(machine, port) for sensor in _sensors(machine, netdev)]
     hot = [evidence for evidence, is_hot in sensors if is_hot]
-    fix = ROW.fix.format(device=port.device)
+    fix = filled(ROW.fix, device=port.device)
     if hot:
         return warned(port.name, f"a sensor shows {hot[0].seen}", *hot, fix=fix)
     if total(events, ".*"):

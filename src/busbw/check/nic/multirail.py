@@ -8,6 +8,7 @@ from busbw.check.base import Check, passed, skipped, unknown, warned
 from busbw.check.machine import Machine
 from busbw.check.nic.links import fabric, holder, no_fabric
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.ip_addresses import IPV4, read_addresses
 
 CONF = "/proc/sys/net/ipv4/conf"
@@ -66,7 +67,7 @@ def _judge(machine: Machine, network: str, name: str, members: int) -> Found:
         return passed(name, f"{members} RoCE interfaces are in {network}, and the kernel keeps them apart", *evidence)
     return warned(
         name, f"{members} RoCE interfaces are in {network}, with single-interface values of {', '.join(wrong)}", *evidence,
-        fix=ROW.fix.format(netdev=name),
+        fix=filled(ROW.fix, netdev=name),
     )  # fmt: skip
 
 

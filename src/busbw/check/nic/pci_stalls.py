@@ -6,6 +6,7 @@ from busbw.check.base import Check, passed, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import Count, each_port, evidence, hours_up, total
 from busbw.core.checking import CheckRow, Found, Layer
+from busbw.core.shell_words import filled
 
 NOW = "outbound_pci_stalled_(rd|wr)"
 EVENTS = "outbound_pci_stalled_(rd|wr)_events"
@@ -39,7 +40,7 @@ def _judge(port: Port, found: list[Count], allowed: float) -> Found:
     seconds, lost = total(found, EVENTS), total(found, LOST)
     message = f"it stalled in {seconds} s since the driver was loaded, and for {now} % of the last second; {lost} packets lost to this"
     if now > PERCENT or seconds >= allowed or lost:
-        return warned(port.name, message, *evidence(found), fix=ROW.fix.format(bdf=port.bdf or port.device))
+        return warned(port.name, message, *evidence(found), fix=filled(ROW.fix, bdf=port.bdf or port.device))
     return passed(port.name, message, *evidence(found))
 
 

@@ -6,6 +6,7 @@ from busbw.check.base import Check, failed, passed, skipped, unknown, warned
 from busbw.check.machine import Machine
 from busbw.check.nic.links import gpu_server
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.nic import RDMA
 from busbw.host.pci import ETHERNET, NETWORK
 
@@ -69,12 +70,19 @@ def _judge(machine: Machine, bdf: str, vendor: str, devices: dict[str, str], mod
     ethernet_only = (machine.text(f"{PCI}/{bdf}/class") or "").startswith(ETHERNET) and vendor in (NVIDIA, BROADCOM)
     report = warned if ethernet_only and machine.text(f"{PCI}/{bdf}/device") not in models and not gpu_server(machine) else failed
     if not bound:
-        return report(bdf, "it has no driver", evidence, Evidence(path, "no driver", ethernet), fix=f"modprobe {ethernet}")
+        return report(bdf, "it has no driver", evidence, Evidence(path, "no driver", ethernet), fix=filled(ROW.fix, module=ethernet))
     if rdma not in machine.modules:
-        return report(bdf, f"{rdma} is not loaded", evidence, Evidence("/proc/modules", f"no {rdma}", rdma), fix=f"modprobe {rdma}")
+        return report(
+            bdf, f"{rdma} is not loaded", evidence, Evidence("/proc/modules", f"no {rdma}", rdma), fix=filled(ROW.fix, module=rdma)
+        )
     if "net" in machine.names(f"{PCI}/{bdf}") and not machine.names(f"{PCI}/{bdf}/net"):
         return unknown(bdf, "its interface is in another network namespace, such as a pod's, and its RDMA device may be too", evidence)
-    return report(bdf, f"{rdma} is loaded, but created no RDMA device", evidence, fix=f"dmesg | grep -e {bdf} -e {rdma} shows why")
+    return report(
+        bdf,
+        f"{rdma} is loaded, but created no RDMA device",
+        evidence,
+        fix=filled("dmesg | grep -e {bdf} -e {module}", bdf=bdf, module=rdma),
+    )
 
 
 CHECK = Check(ROW, look)

@@ -7,6 +7,7 @@ from busbw.check.base import Check, passed, unknown, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import LOSS, Count, cabled, counts, each_port, evidence, total
 from busbw.core.checking import CheckRow, Found, Layer
+from busbw.core.shell_words import filled
 
 # Adaptive routing reorders packets without loss, so out_of_sequence alone means nothing.
 AGAIN = ("packet_seq_err", "implied_nak_seq_err", "local_ack_timeout_err", "roce_adp_retrans", "rx_icrc_encapsulated")
@@ -52,7 +53,7 @@ def _judge(port: Port, found: list[Count], common: float) -> Found:
         if names & set(PACKETS)
         else f"{again} retransmission events; packets are not counted"
     )
-    fix = ROW.fix.format(device=port.device)
+    fix = filled(ROW.fix, device=port.device)
     if gave_up - common >= MANY:
         on_others = f"; the median of this host's ports is {common:g}" if common else ""
         return warned(port.name, f"{gave_up} times a connection gave up since the driver was loaded{on_others}", *seen, fix=fix)

@@ -6,6 +6,7 @@ from busbw.check.base import Check, failed, passed, skipped, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.nic.links import own
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 
 ROW = CheckRow(
     id="BW061",
@@ -38,7 +39,7 @@ def look(machine: Machine) -> Iterator[Found]:
             yield passed(port.name, "it is active", evidence)
             continue
         state = reading.text.partition(": ")[2] or reading.text
-        fix = ROW.fix.format(device=port.device)
+        fix = filled(ROW.fix, device=port.device)
         if none:
             yield failed(port.name, f"it is {state}, like all ports: NCCL has no RDMA", evidence, fix=fix)
         else:

@@ -6,6 +6,7 @@ from busbw.check.base import Check, passed, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import Count, each_port, evidence, hours_up, total
 from busbw.core.checking import CheckRow, Found, Layer
+from busbw.core.shell_words import filled
 
 PER_HOUR = 120  # NVSentinel's limit for symbol_error
 FILES = ("symbol_error", "link_error_recovery", "port_rcv_errors", "local_link_integrity_errors", "excessive_buffer_overrun_errors")
@@ -34,7 +35,7 @@ def look(machine: Machine) -> Iterator[Found]:
         errors, never = total(found, ".*"), total(found, NEVER)
         if never or errors > allowed:
             message = f"{errors} errors since the driver was loaded"
-            return warned(port.name, message, *evidence(found), fix=ROW.fix.format(device=port.device))
+            return warned(port.name, message, *evidence(found), fix=filled(ROW.fix, device=port.device))
         return passed(port.name, f"{errors} errors since the driver was loaded", *evidence(found))
 
     yield from each_port(machine, [f"counters/{name}" for name in FILES], PHY, judge)

@@ -7,6 +7,7 @@ from busbw.check.base import Check, passed, unknown, warned
 from busbw.check.machine import Machine
 from busbw.check.nvlink.linked import linked
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.core.sizes import counted
 from busbw.host.gpu_health import GpuHealth
 from busbw.host.nvml_health import read_health
@@ -66,7 +67,7 @@ def _judge(gpu: GpuHealth, usual: dict[str, float]) -> Found:
     ]
     named = ", ".join(f"link {number} has {count} {WORDS[name]}" for number, name, count in bad[:NAMED])
     more = f" and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
-    return warned(gpu.label, f"{named}{more} since the driver was loaded", *evidence, fix=ROW.fix.format(gpu=gpu.index))
+    return warned(gpu.label, f"{named}{more} since the driver was loaded", *evidence, fix=filled(ROW.fix, gpu=gpu.index))
 
 
 CHECK = Check(ROW, look)

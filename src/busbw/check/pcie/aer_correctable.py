@@ -7,6 +7,7 @@ from busbw.check.machine import Machine
 from busbw.check.parts import NONE
 from busbw.check.pcie.aer import Counts, counts
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.core.sizes import counted
 from busbw.host.pci import read_link
 from busbw.host.settings import uptime
@@ -21,7 +22,8 @@ ROW = CheckRow(
     title="correctable PCIe errors since boot",
     right="fewer than the specification's bit error rate of 10^-12 allows; investigate a count that grows under load",
     why="Each is a packet that was retransmitted. Many of them cost bandwidth and announce a failing link.",
-    fix="reseat {bdf} and its riser; compare the count before and after a test under load",
+    fix="busbw check --only pcie-aer-correctable --watch-for 60, under load; if the count grows, drain the host, power it off, and "
+    "reseat {bdf} and its riser",
     stays="depends on the hardware; the counts restart at a reboot",
     reads=("/sys/bus/pci/devices/*/aer_dev_correctable", UPTIME, "/sys/bus/pci/devices/*/current_link_*"),
     sources=("PCI Express Base Specification, bit error rate", "Linux, Documentation/ABI/testing/sysfs-bus-pci-devices-aer"),
@@ -52,7 +54,7 @@ def _judge(machine: Machine, read: list[Counts], seconds: float) -> Iterator[Fou
         if limit is None:
             yield unknown(one.part.name, f"{text}; the speed of its link is unknown", evidence)
         elif rate > limit:
-            yield warned(one.part.name, f"{text}, more than PCIe's bit error rate allows", evidence, fix=ROW.fix.format(bdf=one.bdf))
+            yield warned(one.part.name, f"{text}, more than PCIe's bit error rate allows", evidence, fix=filled(ROW.fix, bdf=one.bdf))
         else:
             yield passed(one.part.name, f"{text}, which PCIe's bit error rate allows", evidence)
     if not some:

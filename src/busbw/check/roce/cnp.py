@@ -7,6 +7,7 @@ from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import Count, each_port, evidence, total
 from busbw.check.roce.settings import STAYS
 from busbw.core.checking import CheckRow, Found, Layer
+from busbw.core.shell_words import filled
 
 IGNORED, HANDLED = "rp_cnp_ignored", "rp_cnp_handled"
 MOST = 0.01
@@ -37,7 +38,7 @@ def _judge(port: Port, found: list[Count]) -> Found:
     ignored, handled = total(found, IGNORED), total(found, HANDLED)
     message = f"{ignored} of {ignored + handled} congestion notifications ignored since the driver was loaded"
     if ignored > MOST * (ignored + handled):
-        fix = ROW.fix.format(netdev=port.netdev or "the interface")
+        fix = filled(ROW.fix, netdev=port.netdev or "INTERFACE")
         return warned(port.name, message, *evidence(found, IGNORED), *evidence(found, HANDLED, ""), fix=fix)
     return passed(port.name, message, *evidence(found, IGNORED))
 

@@ -6,6 +6,7 @@ from busbw.check.base import Check, passed, skipped, unknown, warned
 from busbw.check.machine import Machine
 from busbw.check.roce.settings import STAYS, Setting, absent, listed, settings
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.ethtool import statistics
 
 ENOUGH = 10**9  # bytes
@@ -55,7 +56,7 @@ def _judge(machine: Machine, setting: Setting) -> Found:
     )
     if kept < LEAST * rdma:
         message = f"RDMA sent {rdma / 1e9:.1f} GB, at most {kept / 1e9:.1f} GB of it with flow control; most used priority {most}"
-        return warned(setting.subject, message, *evidence, fix=ROW.fix.format(netdev=netdev))
+        return warned(setting.subject, message, *evidence, fix=filled(ROW.fix, netdev=netdev))
     return passed(setting.subject, f"RDMA sent {rdma / 1e9:.1f} GB; priority {listed(lossless)} carried {kept / 1e9:.1f} GB", *evidence)
 
 

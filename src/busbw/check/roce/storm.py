@@ -6,6 +6,7 @@ from busbw.check.base import Check, passed, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import Count, each_port, evidence, total
 from busbw.core.checking import CheckRow, Found, Layer
+from busbw.core.shell_words import filled
 
 ERROR, WARNING = "tx_pause_storm_error_events", "tx_pause_storm_warning_events"
 
@@ -33,7 +34,7 @@ def _judge(port: Port, found: list[Count]) -> Found:
     errors, warnings = total(found, ERROR), total(found, WARNING)
     if errors or warnings:
         message = f"{errors} pause storms that the NIC ended, {warnings} long pauses since the driver was loaded"
-        return warned(port.name, message, *evidence(found), fix=ROW.fix.format(device=port.device))
+        return warned(port.name, message, *evidence(found), fix=filled(ROW.fix, device=port.device))
     return passed(port.name, "no pause storm since the driver was loaded", *evidence(found))
 
 
