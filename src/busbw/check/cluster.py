@@ -24,9 +24,9 @@ from busbw.launch import remote
 FILES_EACH = 8  # snapshots per process; starting a process takes as long as a few of them
 
 
-def here(source: Source, checks: Iterable[Check], name: str = "") -> Node:
+def here(source: Source, checks: Iterable[Check], name: str = "", earlier: Machine | None = None) -> Node:
     """The findings and facts of one machine."""
-    machine = Machine(source)
+    machine = Machine(source, earlier)
     return Node(report=examine(machine, checks, name), facts=facts(machine))
 
 

@@ -13,9 +13,10 @@ from busbw.check.doctor import examination
 from busbw.check.doctor.patient import Patient
 from busbw.check.examine import examine
 from busbw.check.load import Loaded
+from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS, ROWS, find, find_row
-from busbw.cli import check_command, check_job, check_trend
-from busbw.cli.parameters import Seconds, given, not_empty
+from busbw.cli import check_command, check_job, check_rates, check_trend
+from busbw.cli.parameters import Seconds, Span, given, not_empty
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
 from busbw.core.checking import CheckReport, CheckRow, ClusterReport, Layer
@@ -54,6 +55,10 @@ def _known(_context: click.Context, _parameter: click.Parameter, names: tuple[st
 @click.option(
     "--load", "load_s", type=Seconds(), help="first copy from and to each GPU for this many seconds, and judge its link and clocks"
 )
+@click.option("--watch-for", "watch_s", type=Span(), help="read all twice, this time apart (10s), and judge how error counters rose")
+@click.option(
+    "--since", metavar="FILE", default="", callback=not_empty, help="judge how error counters rose since this snapshot of the machine"
+)
 @click.option("--differences", is_flag=True, help="only compare the nodes, without checks")
 @click.option("--all", "everything", is_flag=True, help="also print what passed and what does not apply")
 @click.option("--brief", is_flag=True, help="one line and exit code of a Nagios plugin")
@@ -63,7 +68,8 @@ def _known(_context: click.Context, _parameter: click.Parameter, names: tuple[st
 @click.pass_context
 def command(
     context: click.Context, only: tuple[str, ...], layer: tuple[str, ...], files: tuple[str, ...], hosts: str, hostfile: str,
-    limit_s: float, load_s: float | None, differences: bool, everything: bool, brief: bool, listed: bool, node: bool, format_name: str,
+    limit_s: float, load_s: float | None, watch_s: float | None, since: str, differences: bool, everything: bool, brief: bool, listed: bool,
+    node: bool, format_name: str,
 ) -> int | None:  # fmt: skip
     """Check GPUs, NVLink, PCIe, network ports, kernel, limits, CPUs and the environment of this machine.
 
@@ -85,7 +91,8 @@ def command(
         return int(Exit.OK)
     chosen = () if differences else _chosen(only, layer)
     if node:
-        answer(msgspec.json.encode(cluster.here(Live(), chosen)).decode() + "\n")
+        earlier = check_rates.first(chosen, watch_s)
+        answer(msgspec.json.encode(cluster.here(Live(), chosen, earlier=earlier)).decode() + "\n")
         return int(Exit.OK)
     names = [host.name for host in (read_hostfile(hostfile) if hostfile else parse_hosts(hosts) if hosts else ())]
     files = _matching(files)
@@ -93,19 +100,23 @@ def command(
         raise UsageError("--hosts and --from exclude each other", "use --from with snapshots of those hosts")
     if differences and (brief or len(names) + len(files) < 2):
         raise UsageError("--differences compares several nodes", "give --hosts h1,h2 or --from '*.jsonl', without --brief")
+    check_rates.refuse(watch_s, since, files, hosts=len(names))
     if names or len(files) > 1:
-        options = _options(only, layer, differences=differences)
-        found = cluster.ask(names, options, limit_s) if names else cluster.recorded_nodes(files, chosen)
+        options = _options(only, layer, watch_s, differences=differences)
+        found = cluster.ask(names, options, limit_s + (watch_s or 0)) if names else cluster.recorded_nodes(files, chosen)
         return _several(found, format_name, everything=everything, brief=brief)
+    earlier = check_rates.first(chosen, watch_s)  # a load comes between the two readings
     source = recorded(Path(files[0])) if files else Loaded(load_s) if load_s else Live()
-    report = examine(source, chosen, files[0] if files else "")
+    machine = Machine(source, check_rates.then(since, source) if since else earlier)
+    report = examine(machine, chosen, files[0] if files else "")
     return _one(report, format_name, everything=everything, brief=brief)
 
 
-def _options(only: Sequence[str], layers: Sequence[str], *, differences: bool) -> list[str]:
+def _options(only: Sequence[str], layers: Sequence[str], watch_s: float | None, *, differences: bool) -> list[str]:
     """The options with which other hosts run the same checks."""
+    twice = ["--watch-for", f"{watch_s:g}"] if watch_s else []
     chosen = [word for option, values in (("--only", only), ("--layer", layers)) for value in values for word in (option, value)]
-    return ["--differences"] if differences else chosen
+    return ["--differences"] if differences else [*chosen, *twice]
 
 
 def _matching(files: Sequence[str]) -> tuple[str, ...]:

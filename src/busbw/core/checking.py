@@ -50,13 +50,17 @@ class Evidence(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What a check found on one part of a machine: `subject`, like mlx5_0; '' is the machine. `fix` is empty where none is needed."""
+    """What a check found on one part of a machine: `subject`, like mlx5_0; '' is the machine. `fix` is empty where none is needed.
+
+    Of the findings of a check with one verdict, the one with the largest `weight` is the worst, and stands first.
+    """
 
     verdict: Verdict
     subject: str
     message: str
     evidence: tuple[Evidence, ...] = ()
     fix: str = ""
+    weight: float = 0.0
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):

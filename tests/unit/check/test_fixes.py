@@ -79,7 +79,7 @@ def test_names_that_a_terminal_does_not_show_are_escaped_in_every_fix():
         ("nccl-ib-hca", environment(NCCL_IB_HCA=f"=mlx5_0,{HOSTILE}"), ["export", "NCCL_IB_HCA==mlx5_0"]),
         ("torch-nccl-names", environment(NCCL_ASYNC_ERROR_HANDLING=HOSTILE), ["export", f"TORCH_NCCL_ASYNC_ERROR_HANDLING={HOSTILE}"]),
         ("hostname-loopback", lambda tree: tree.file("/proc/sys/kernel/hostname", "g$(id)").file("/etc/hosts", "127.0.1.1 g$(id)"),
-         ["in", "/etc/hosts,", "replace", "127.0.1.1", *"in the line of g$(id) with the address of this host".split()]),
+         shlex.split("in /etc/hosts, replace 127.0.1.1 in the line of 'g$(id)' with the address of this host")),
         ("nccl-libraries", lambda tree: tree.call("nccl-libraries", json.dumps([library(f"/{HOSTILE}/libnccl.so.2", "2.27.7"),
                                                                              library("/b/libnccl.so.2", "2.21.5")])),
          ["export", f"LD_LIBRARY_PATH=/{HOSTILE}:$LD_LIBRARY_PATH", "for", "the", "test,", "or", "install", "the", "same", "version"]),
@@ -120,7 +120,8 @@ class TestOnlyTheBitsThatAreMeant:
 @pytest.mark.parametrize(
     "name",
     ["gpu-mig", "gpu-ecc-mode", "nvlink-fabric-manager-version", "nic-driver", "nic-rate", "nic-flap", "nic-ber", "nic-mtu",
-     "nic-mtu-equal", "nic-bond", "nic-firmware", "pcie-width", "pcie-speed", "pcie-acs", "pcie-max-read-request", "roce-pause-global", "cpu-isolated"],
+     "nic-mtu-equal", "nic-bond", "nic-firmware", "pcie-width", "pcie-speed", "pcie-acs", "pcie-max-read-request", "roce-pause-global",
+     "cpu-isolated"],
 )  # fmt: skip
 def test_what_disturbs_a_job_begins_with_a_drained_host(name):
     case = CASES[name]

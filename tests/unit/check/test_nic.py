@@ -204,8 +204,8 @@ def test_one_network_needs_three_settings(values, verdict):
     [
         ("nic-flap", counter("link_downed", 5, "counters"), PASS),  # the median is 1
         ("nic-flap", counter("link_downed", 6, "counters"), WARN),
-        ("nic-symbol-errors", counter("symbol_error", 3333, "counters"), PASS),  # 120 an hour, and the host is up for 27.8 hours
-        ("nic-symbol-errors", counter("symbol_error", 3334, "counters"), WARN),
+        ("nic-symbol-errors", counter("symbol_error", 120, "counters"), PASS),  # all in one hour would be right
+        ("nic-symbol-errors", counter("symbol_error", 121, "counters"), WARN),
         ("nic-ber", statistic(rx_corrected_bits_phy=10**10), PASS),
         ("nic-ber", statistic(rx_corrected_bits_phy=10**10 + 10**9), WARN),
         ("nic-ber", statistic(rx_bits_phy=1000, rx_corrected_bits_phy=0), UNKNOWN),
@@ -213,6 +213,7 @@ def test_one_network_needs_three_settings(values, verdict):
         ("nic-discards", statistic(tx_discards_phy=20_001), WARN),
         ("nic-discards", statistic(rx_oversize_pkts_phy=1), WARN),
         ("nic-pci-stalls", statistic(outbound_pci_stalled_wr=30, outbound_pci_stalled_wr_events=59), PASS),
+        ("nic-pci-stalls", statistic(outbound_pci_stalled_wr_events=60), UNKNOWN),
         ("nic-pci-stalls", statistic(outbound_pci_stalled_wr=31), WARN),
         ("nic-pci-stalls", statistic(outbound_pci_buffer_overflow=1), WARN),
         ("nic-retransmissions", counter("packet_seq_err", 20_000), PASS),
@@ -238,7 +239,7 @@ def test_ports_that_all_went_down_together_have_no_fault():
 def test_module_is_judged_by_its_own_maximum():
     sensors = f"{NET}/device/hwmon/hwmon4"
     warm = changed(lambda tree: tree.files(sensors, temp2_input="71000", temp2_max="75000", temp2_crit="80000"))
-    assert (one("nic-module", warm).verdict, one("nic-module", warm).message) == (PASS, "no event, 71 °C")
+    assert (one("nic-module", warm).verdict, one("nic-module", warm).message) == (PASS, "no event since the driver was loaded, 71 °C")
     hot = changed(lambda tree: tree.files(sensors, temp2_input="75000", temp2_max="75000", temp2_crit="80000"))
     assert one("nic-module", hot).verdict is WARN
 

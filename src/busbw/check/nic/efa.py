@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from busbw.check.base import Check, passed, skipped, unknown, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import LOSS, counts, driver, evidence, total
+from busbw.check.rates import window
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.pci import read_devices
 
@@ -59,13 +60,14 @@ def _device(machine: Machine, port: Port) -> Found:
     found = counts(machine, port, [f"hw_counters/{name}" for name in (GONE, DROPS, PACKETS)], "")
     if isinstance(found, str):
         return unknown(port.name, f"its counters cannot be read: {found}")
-    gone, drops, packets = (total(found, name) for name in (GONE, DROPS, PACKETS))
-    message = f"{drops} of {packets} packets dropped, {gone} times a remote end did not respond"
+    over = window(machine, found)
+    gone, drops, packets = (total(over.counts, name) for name in (GONE, DROPS, PACKETS))
+    message = f"{drops} of {packets} packets dropped, {gone} times a remote end did not respond, {over.since}"
     seen = evidence(found, f"{GONE}|{DROPS}")
     # A killed job leaves remote ends that do not respond; a closed security group lets no packet in.
     if (gone and not packets) or drops > LOSS * packets:
         fix = "allow all traffic to and from the security group itself; check the hosts of the job that was running"
-        return warned(port.name, message, *seen, fix=fix)
+        return warned(port.name, message, *seen, fix=fix, weight=gone + drops)
     return passed(port.name, message, *seen)
 
 

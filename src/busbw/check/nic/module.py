@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from busbw.check.base import Check, passed, skipped, unknown, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import cabled, counts, evidence, hardware, total
+from busbw.check.rates import window
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.shell_words import filled
 
@@ -38,7 +39,8 @@ def look(machine: Machine) -> Iterator[Found]:
 
 def _judge(machine: Machine, port: Port) -> Found:
     counted = counts(machine, port, (), EVENTS)
-    events = [] if isinstance(counted, str) else counted
+    over = window(machine, [] if isinstance(counted, str) else counted)
+    events = over.counts
     sensors = [sensor for netdev in hardware(machine, port) for sensor in _sensors(machine, netdev)]
     hot = [evidence for evidence, is_hot in sensors if is_hot]
     fix = filled(ROW.fix, device=port.device)
@@ -46,11 +48,11 @@ def _judge(machine: Machine, port: Port) -> Found:
         return warned(port.name, f"a sensor shows {hot[0].seen}", *hot, fix=fix)
     if total(events, ".*"):
         risen = ", ".join(f"{count.name} {count.value}" for count in events if count.value)
-        return warned(port.name, f"events since the driver was loaded: {risen}", *evidence(events), fix=fix)
+        return warned(port.name, f"events {over.since}: {risen}", *evidence(events), fix=fix, weight=total(events, ".*"))
     if not events:
         return unknown(port.name, f"its driver does not count module events: {counted}")
     warmest = f", {sensors[0][0].seen}" if sensors else ""
-    return passed(port.name, f"no event{warmest}", *evidence(events), *(evidence for evidence, _ in sensors))
+    return passed(port.name, f"no event {over.since}{warmest}", *evidence(events), *(evidence for evidence, _ in sensors))
 
 
 def _sensors(machine: Machine, netdev: str) -> Iterator[tuple[Evidence, bool]]:
