@@ -7,9 +7,14 @@ from typing import Generic, TypeVar
 from busbw.check.machine import Machine
 from busbw.core.checking import Checked, CheckRow, Evidence, Found
 from busbw.core.finding import Verdict
+from busbw.core.overall import AS_ROOT
 from busbw.host.source import Reading
 
 Seen = TypeVar("Seen")
+
+# Words of `Reading.reason`, which has the text of an errno in lower case. Any other reason is a part that failed to answer.
+DENIED = ("permission denied", "operation not permitted")
+ABSENT = ("no such file", "not a directory", "not in the recording", "the recording has no", "not supported", "not implemented")
 
 
 @dataclass(frozen=True)  # Python 3.11 has no generic dataclass that is frozen and has slots
@@ -26,6 +31,7 @@ class CheckOf(Generic[Seen]):
             Checked(
                 id=row.id, name=row.name, layer=row.layer.value, verdict=one.verdict, subject=one.subject, message=one.message,
                 evidence=one.evidence, fix=one.fix, stays=row.stays if one.verdict in (Verdict.WARN, Verdict.FAIL) else "",
+                optional=one.optional,
             )
             for one in sorted(self.look(seen), key=_weight, reverse=True)
         ]  # fmt: skip
@@ -45,12 +51,12 @@ def passed(subject: str, message: str, *evidence: Evidence) -> Found:
 
 def warned(subject: str, message: str, *evidence: Evidence, fix: str = "", weight: float = 0.0) -> Found:
     """It costs speed or may fail later."""
-    return Found(Verdict.WARN, subject, message, evidence, fix, weight)
+    return Found(Verdict.WARN, subject, message, evidence, fix, weight=weight)
 
 
 def failed(subject: str, message: str, *evidence: Evidence, fix: str = "", weight: float = 0.0) -> Found:
     """It is broken, or stops a job."""
-    return Found(Verdict.FAIL, subject, message, evidence, fix, weight)
+    return Found(Verdict.FAIL, subject, message, evidence, fix, weight=weight)
 
 
 def skipped(message: str, subject: str = "") -> Found:
@@ -59,18 +65,29 @@ def skipped(message: str, subject: str = "") -> Found:
 
 
 def unknown(subject: str, message: str, *evidence: Evidence, fix: str = "") -> Found:
-    """It could not be read, so it does not pass."""
+    """The machine has the part, and it could not be judged: the machine is not healthy as far as is known. See `not_offered`."""
     return Found(Verdict.UNKNOWN, subject, message, evidence, fix)
 
 
+def not_offered(subject: str, message: str, *evidence: Evidence, fix: str = "") -> Found:
+    """This kernel, driver, virtual machine, container, user or snapshot does not give the value, which says nothing about the part.
+
+    It does not pass, but does not make the whole machine unknown.
+    """
+    return Found(Verdict.UNKNOWN, subject, message, evidence, fix, optional=True)
+
+
 def unread(subject: str, reading: Reading, what: str, fix: str = "") -> Found:
-    """Unknown, with the reason why a file or call could not be read."""
-    return unknown(subject, f"{what} cannot be read: {reading.reason}", fix=fix)
+    """What could not be read, with the reason: unknown if it is there and failed, as with an I/O error; else not offered."""
+    denied = any(word in reading.reason for word in DENIED)
+    absent = any(word in reading.reason for word in ABSENT)
+    make = not_offered if denied or absent else unknown
+    return make(subject, f"{what} cannot be read: {reading.reason}", fix=fix or (AS_ROOT if denied else ""))
 
 
 def no_environment() -> Found:
-    """Unknown, as the environment is not in the snapshot."""
-    return unknown("", "the snapshot has no environment", fix="busbw check, in the shell or job script that starts the ranks")
+    """Not offered, as the environment is not in the snapshot."""
+    return not_offered("", "the snapshot has no environment", fix="busbw check, in the shell or job script that starts the ranks")
 
 
 def judged(

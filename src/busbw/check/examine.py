@@ -10,6 +10,7 @@ from busbw.check.rates import TIME
 from busbw.check.registry import CHECKS
 from busbw.core.checking import Checked, CheckReport
 from busbw.core.finding import Verdict
+from busbw.core.overall import overall
 from busbw.core.version import __version__
 from busbw.host.source import Source
 
@@ -22,7 +23,7 @@ def examine(source: Source, checks: Iterable[Check] = CHECKS, name: str = "", ea
     at = machine.call(TIME, lambda: datetime.now(UTC).isoformat(timespec="seconds")).text or ""
     findings = [found for check in checks for found in run(check, machine)]
     host = machine.text(HOSTNAME) or name or platform.node()
-    return CheckReport(host=host, source=name, at=at, busbw=__version__, findings=findings)
+    return CheckReport(host=host, source=name, at=at, busbw=__version__, verdict=overall(findings), findings=findings)
 
 
 def run(check: CheckOf[Seen], seen: Seen) -> list[Checked]:

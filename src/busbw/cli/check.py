@@ -23,6 +23,7 @@ from busbw.core.checking import CheckReport, CheckRow, ClusterReport, Layer
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
 from busbw.core.finding import Verdict
+from busbw.core.overall import exit_code, overall, worst
 from busbw.host.recording import recorded
 from busbw.host.source import Live
 from busbw.launch.hosts import parse_hosts, read_hostfile
@@ -145,9 +146,10 @@ def _chosen(only: Sequence[str], layers: Sequence[str]) -> tuple[Check, ...]:
     return tuple(check for check in CHECKS if check.row.id in ids)
 
 
-def _one(report: CheckReport, format_name: str, *, everything: bool, brief: bool) -> int:
+def _one(report: CheckReport, format_name: str, *, everything: bool, brief: bool, fail_on: Verdict = Verdict.FAIL) -> int:
+    report.verdict = overall(report.findings, fail_on)
     if brief:
-        code, line = view.brief(report)
+        code, line = view.brief(report, fail_on)
         answer(line)
         return code
     if format_name == "json":
@@ -156,30 +158,33 @@ def _one(report: CheckReport, format_name: str, *, everything: bool, brief: bool
         answer(rdma_qos_check.text(report))
     else:
         answer(view.text(report, width(), everything=everything))
-    return int(exit_code([report]))
+    return int(exit_code(report.verdict))
 
 
-def _several(found: ClusterReport, format_name: str, *, everything: bool, brief: bool) -> int:
+def _several(found: ClusterReport, format_name: str, *, everything: bool, brief: bool, fail_on: Verdict = Verdict.FAIL) -> int:
+    for report in found.nodes:
+        report.verdict = overall(report.findings, fail_on)
     if brief:
-        lines = [view.brief(report) for report in found.nodes]
+        lines = [view.brief(report, fail_on) for report in found.nodes]
         silent = [(3, f"BUSBW UNKNOWN - {host}: {reason}\n") for host, reason in found.silent.items()]
         answer("".join(line for _, line in lines + silent))
-        return max((code for code, _ in lines + silent), key=(0, 3, 1, 2).index, default=3)
+        return max((code for code, _ in lines + silent), key=(0, 1, 3, 2).index, default=3)
     if format_name == "rdma_qos_check":
         raise UsageError("--format rdma_qos_check is for one machine", "use it without --hosts and with one --from")
     if format_name == "json":
         answer(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
     else:
         answer(view.cluster_text(found, width(), everything=everything))
-    checked = any(report.findings for report in found.nodes)
-    code = exit_code(found.nodes) if checked else Exit.BAD if found.differences else Exit.OK
-    return int(Exit.BAD if found.silent and code is not Exit.UNKNOWN else code)
+    return int(_exit_of_all(found))
 
 
-def exit_code(reports: Sequence[CheckReport]) -> Exit:
-    """1 if a check failed, 3 if none passed, else 0."""
-    verdicts = {one.verdict for report in reports for one in report.findings}
-    return Exit.BAD if Verdict.FAIL in verdicts else Exit.OK if Verdict.PASS in verdicts else Exit.UNKNOWN
+def _exit_of_all(found: ClusterReport) -> Exit:
+    """That of the worst node. A host that did not answer is bad; so are differences, if nothing else was asked."""
+    if found.silent:
+        return Exit.BAD
+    if not any(report.findings for report in found.nodes):
+        return Exit.BAD if found.differences else Exit.OK
+    return exit_code(worst(report.verdict for report in found.nodes))
 
 
 @command.command("launch", context_settings={"help_option_names": ["-h", "--help"]})

@@ -52,6 +52,7 @@ class Evidence(msgspec.Struct, frozen=True):
 class Found(msgspec.Struct, frozen=True):
     """What a check found on one part of a machine: `subject`, like mlx5_0; '' is the machine. `fix` is empty where none is needed.
 
+    `optional` is for an unknown: this kernel, driver, container or user is not given the value. It says nothing about the part.
     Of the findings of a check with one verdict, the one with the largest `weight` is the worst, and stands first.
     """
 
@@ -60,6 +61,7 @@ class Found(msgspec.Struct, frozen=True):
     message: str
     evidence: tuple[Evidence, ...] = ()
     fix: str = ""
+    optional: bool = False
     weight: float = 0.0
 
 
@@ -75,6 +77,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     evidence: tuple[Evidence, ...] = ()
     fix: str = ""
     stays: str = ""
+    optional: bool = False
 
 
 class CheckReport(msgspec.Struct, tag="busbw.check/1", tag_field="schema", kw_only=True):
@@ -84,15 +87,8 @@ class CheckReport(msgspec.Struct, tag="busbw.check/1", tag_field="schema", kw_on
     source: str = ""
     at: str = ""  # ISO time of the reading
     busbw: str = ""
+    verdict: Verdict = Verdict.UNKNOWN  # of the whole machine, see busbw.core.overall
     findings: list[Checked] = []
-
-    def worst(self) -> Verdict:
-        """The verdict of the machine: fail, warn, unknown, pass or skip, in this order."""
-        seen = {one.verdict for one in self.findings}
-        return next((verdict for verdict in SEVERITY if verdict in seen), Verdict.SKIP)
-
-
-SEVERITY = (Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN, Verdict.PASS, Verdict.SKIP)
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,13 +3,14 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from busbw.core.checking import SEVERITY, Checked, CheckReport, CheckRow, ClusterReport, Difference
+from busbw.core.checking import Checked, CheckReport, CheckRow, ClusterReport, Difference
 from busbw.core.finding import Verdict
+from busbw.core.overall import AS_ROOT, GRADES, NO_DATA, grade, overall
 from busbw.core.sizes import counted
 from busbw.views.columns import Column, aligned, wrapped
 
-SHOWN = (Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN)
-NAGIOS = {Verdict.FAIL: (2, "CRITICAL"), Verdict.WARN: (1, "WARNING"), Verdict.UNKNOWN: (3, "UNKNOWN")}
+SHOWN = ("fail", "unknown", "warn", NO_DATA)
+NAGIOS = {Verdict.FAIL: (2, "CRITICAL"), Verdict.WARN: (1, "WARNING"), Verdict.UNKNOWN: (3, "UNKNOWN"), Verdict.PASS: (0, "OK")}
 _MOST_EVIDENCE = 4
 _MOST_NAMED = 8
 _MOST_VALUES = 4
@@ -24,26 +25,28 @@ def text(report: CheckReport, width: int | None = None, *, everything: bool = Fa
 
 def findings(found: Sequence[Checked], *, everything: bool) -> str:
     """The findings, unbroken."""
-    verdicts = SEVERITY if everything else SHOWN
-    return "".join(_group(group) for verdict in verdicts for group in _groups(found, verdict))
+    grades = GRADES if everything else SHOWN
+    return "".join(_group(group) for each in grades for group in _groups(found, each))
 
 
 def summary(found: Sequence[Checked]) -> str:
-    """`78 checks: 2 fail, 1 warn, 5 unknown, 62 pass, 8 skip`."""
-    worst: dict[str, Verdict] = {}
+    """`78 checks: 2 fail, 1 warn, 5 no data (4 need root), 62 pass, 8 skip`."""
+    worst: dict[str, str] = {}
     for one in found:
-        before = worst.get(one.id)
-        worst[one.id] = one.verdict if before is None else min(before, one.verdict, key=SEVERITY.index)
+        worst[one.id] = min(worst.get(one.id, GRADES[-1]), grade(one), key=GRADES.index)
     count = Counter(worst.values())
-    each = ", ".join(f"{count[verdict]} {verdict.value}" for verdict in SEVERITY if count[verdict])
-    return f"{counted(len(worst), 'check')}: {each}\n"
+    denied = len({one.id for one in found if one.optional and one.fix == AS_ROOT and worst[one.id] == NO_DATA})
+    texts = {each: f"{count[each]} {each}" for each in GRADES if count[each]}
+    if denied:
+        texts[NO_DATA] += f" ({denied} need root)"
+    return f"{counted(len(worst), 'check')}: {', '.join(texts.values())}\n"
 
 
-def _groups(found: Sequence[Checked], verdict: Verdict) -> list[list[Checked]]:
-    """Findings with this verdict, those of one check together."""
+def _groups(found: Sequence[Checked], of: str) -> list[list[Checked]]:
+    """Findings of this grade, those of one check together."""
     groups: dict[str, list[Checked]] = {}
     for one in found:
-        if one.verdict is verdict:
+        if grade(one) == of:
             groups.setdefault(one.id, []).append(one)
     return list(groups.values())
 
@@ -52,12 +55,12 @@ def _group(group: Sequence[Checked]) -> str:
     """The first finding in full, and the names of the others."""
     first = group[0]
     subject = f"{first.subject}: " if first.subject and first.subject not in first.message else ""
-    lines = [f"{first.verdict.name:7} {subject}{first.message}  [{first.id} {first.name}]"]
+    lines = [f"{grade(first).upper():7} {subject}{first.message}  [{first.id} {first.name}]"]
     if len(group) > 1:
         others = [one.subject for one in group[1:]]
         named = ", ".join(others[:_MOST_NAMED]) + (f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else "")
         lines.append(f"        also: {named}")
-    if first.verdict in SHOWN:
+    if grade(first) in SHOWN:
         for evidence in first.evidence[:_MOST_EVIDENCE]:
             expected = f", expected {evidence.expected}" if evidence.expected else ""
             lines.append(f"        seen: {evidence.where}: {evidence.seen}{expected}")
@@ -75,26 +78,26 @@ def cluster_text(cluster: ClusterReport, width: int | None = None, *, everything
     head += _oddest(cluster.differences)
     # A value that differs on every node points to no node.
     head += "".join(map(_difference, sorted(cluster.differences, key=lambda one: _own_value(one, len(cluster.nodes)))))
-    groups = _across(cluster.nodes, SEVERITY if everything else SHOWN)
+    groups = _across(cluster.nodes, GRADES if everything else SHOWN)
     shared = "".join(_on_nodes(findings, hosts, len(cluster.nodes)) for hosts, findings in groups)
     return wrapped(f"{head}\n{shared}", width)
 
 
-def _across(nodes: Sequence[CheckReport], verdicts: Sequence[Verdict]) -> list[tuple[list[str], list[Checked]]]:
+def _across(nodes: Sequence[CheckReport], grades: Sequence[str]) -> list[tuple[list[str], list[Checked]]]:
     """Findings of one check on the same nodes together, with the names of the nodes; the worst and most frequent first."""
-    hosts: dict[tuple[str, Verdict, str, str], list[str]] = {}
-    first: dict[tuple[str, Verdict, str, str], Checked] = {}
+    hosts: dict[tuple[str, str, str, str], list[str]] = {}
+    first: dict[tuple[str, str, str, str], Checked] = {}
     for node in nodes:
         for one in node.findings:
-            if one.verdict in verdicts:
-                key = (one.id, one.verdict, one.subject, one.message)
+            if grade(one) in grades:
+                key = (one.id, grade(one), one.subject, one.message)
                 hosts.setdefault(key, []).append(node.host)
                 first.setdefault(key, one)
-    groups: dict[tuple[str, Verdict, tuple[str, ...]], list[Checked]] = {}
+    groups: dict[tuple[str, str, tuple[str, ...]], list[Checked]] = {}
     for key, names in hosts.items():
         groups.setdefault((*key[:2], tuple(names)), []).append(first[key])
     found = [(list(names), findings) for (_, _, names), findings in groups.items()]
-    return sorted(found, key=lambda group: (SEVERITY.index(group[1][0].verdict), -len(group[0])))
+    return sorted(found, key=lambda group: (GRADES.index(grade(group[1][0])), -len(group[0])))
 
 
 def _on_nodes(findings: Sequence[Checked], hosts: Sequence[str], nodes: int) -> str:
@@ -137,20 +140,26 @@ def _hosts(hosts: Sequence[str]) -> str:
     return ", ".join(hosts[:_MOST_NAMED]) + (f" and {len(hosts) - _MOST_NAMED} more" if len(hosts) > _MOST_NAMED else "")
 
 
-def brief(report: CheckReport) -> tuple[int, str]:
+def brief(report: CheckReport, fail_on: Verdict = Verdict.FAIL) -> tuple[int, str]:
     """One line in the format of a Nagios plugin, and its exit code: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
 
-    What is unknown counts only where nothing passed: without root some checks always are.
+    It names the findings that made the verdict, then says how many others are bad or were not judged.
     """
-    count = Counter(one.verdict for one in report.findings)
-    worst = next((verdict for verdict in (Verdict.FAIL, Verdict.WARN) if count[verdict]), None)
-    if worst is None and not count[Verdict.PASS]:
-        worst = Verdict.UNKNOWN
-    code, word = NAGIOS[worst] if worst else (0, "OK")
-    bad = [one for one in report.findings if one.verdict is worst] if worst else []
-    text = "; ".join(dict.fromkeys(f"{one.name} {one.subject}".strip() for one in bad)) or f"{count[Verdict.PASS]} passed"
-    figures = " ".join(f"{verdict.value}={count[verdict]}" for verdict in SEVERITY)
-    return code, f"BUSBW {word} - {report.host}: {text} | {figures}\n"
+    count = Counter(grade(one) for one in report.findings)
+    verdict = overall(report.findings, fail_on)
+    code, word = NAGIOS[verdict]
+    grades = {"fail": ("fail", fail_on.value), "pass": ()}.get(verdict.value, (verdict.value,))
+    bad = [one for each in dict.fromkeys(grades) for one in report.findings if grade(one) == each]
+    named = list(dict.fromkeys(f"{one.name} {one.subject}".strip() for one in bad))
+    more = [f"{len(named) - _MOST_NAMED} more"] if len(named) > _MOST_NAMED else []
+    texts = [*named[:_MOST_NAMED], *more] or [f"{count['pass']} passed" if count["pass"] else "nothing was judged"]
+    figures = " ".join(f"{each.replace(' ', '_')}={count[each]}" for each in GRADES)
+    return code, f"BUSBW {word} - {report.host}: {'; '.join([*texts, *_besides(count, grades)])} | {figures}\n"
+
+
+def _besides(count: Counter[str], named: Sequence[str]) -> list[str]:
+    """What is bad or was not judged, without the grades that are `named` anyway: `2 unknown`."""
+    return [f"{count[each]} {each}" for each in SHOWN if count[each] and each not in named]
 
 
 def page(row: CheckRow, width: int | None = None) -> str:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from busbw.check.base import unknown
 from busbw.check.machine import Machine
 from busbw.core.checking import Found
+from busbw.core.overall import AS_ROOT
 from busbw.host.pci_config import Config, read_config
 
-AS_ROOT = "sudo busbw check"
 EXPRESS_READ, EXTENDED_READ = "PCI Express capability", "extended capabilities"
 
 
