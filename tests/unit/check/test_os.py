@@ -171,10 +171,24 @@ def test_scopes_of_ptrace(value, verdict):
     assert only("yama-ptrace", healthy().file("/proc/sys/kernel/yama/ptrace_scope", value)).verdict is verdict
 
 
+@pytest.mark.parametrize(
+    ("waits", "verdict", "named"),
+    [
+        ([[7, "find", "folio_wait_bit_common"]], PASS, "1 process waited for a disk"),
+        ([[7, "dd", "io_schedule"], [9, "python3", "nv_drm_wait"]], WARN, "python3 (9)"),
+        ([[9, "cp", "rpc_wait_bit_killable"]], WARN, "cp (9)"),  # a file server that does not answer
+        ([[9, "python3", ""]], WARN, "python3 (9)"),
+    ],
+)
+def test_process_that_waits_for_a_disk_is_not_stuck(waits, verdict, named):
+    one = only("stuck-processes", healthy().call("stuck processes", json.dumps(waits)))
+    assert one.verdict is verdict and named in one.message and "find" not in one.message and "dd" not in one.message
+
+
 def test_many_stuck_processes_are_counted():
     one = only("stuck-processes", healthy().call("stuck processes", json.dumps([[pid, "nvidia-smi"] for pid in range(10, 17)])))
     assert "nvidia-smi (10)" in one.message and one.message.endswith("and 2 more")
-    assert one.fix.startswith("read /proc/10/stack")
+    assert one.fix.startswith("cat /proc/10/stack")
 
 
 @pytest.mark.parametrize(
