@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from busbw.check import loopback
 from busbw.check.base import skipped, unknown
 from busbw.check.machine import Machine
 from busbw.check.parts import WITH_CPU
@@ -57,18 +58,18 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Loaded(Live):
-    """This machine, after a load of `seconds` on each GPU.
+    """This machine, after a load of `seconds` on each GPU, then on each RDMA port next to a GPU.
 
     The load runs in its own process, so that checks do not see its memory, and a hung GPU can be given up.
     """
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
-        self._load = msgspec.json.encode(_run(seconds))
+        self._results = {CALL: msgspec.json.encode(_run(seconds)), loopback.CALL: msgspec.json.encode(loopback.run(seconds))}
 
     def call(self, name: str, live: Callable[[], str]) -> Reading:
-        """The result of the load or of any other call."""
-        return Reading(self._load) if name == CALL else super().call(name, live)
+        """The result of a load or of any other call."""
+        return Reading(self._results[name]) if name in self._results else super().call(name, live)
 
 
 def _run(seconds: float) -> Load:

@@ -54,7 +54,10 @@ def _known(_context: click.Context, _parameter: click.Parameter, names: tuple[st
 @click.option("--hostfile", default="", callback=not_empty, help="file with one host per line")
 @click.option("--limit", "limit_s", type=Seconds(), default=60.0, show_default=True, help="seconds for each host")
 @click.option(
-    "--load", "load_s", type=Seconds(), help="first copy from and to each GPU for this many seconds, and judge its link and clocks"
+    "--load",
+    "load_s",
+    type=Seconds(),
+    help="first load each GPU, and each RDMA port next to one, for so many seconds, and judge links and clocks",
 )
 @click.option("--watch-for", "watch_s", type=Span(), help="read all twice, this time apart (10s), and judge how error counters rose")
 @click.option(

@@ -169,7 +169,7 @@ def test_first_finding_of_a_group_is_the_worst():
 
 def test_worst_slave_of_a_bond_is_named():
     def corrected(tree):
-        tree.update("ethtool -S eth0", rx_corrected_bits_phy=3 * 10**10)
+        tree.update("ethtool -S eth0", rx_corrected_bits_phy=3 * 10**10, rx_bits_phy=10**18)
         tree.update("ethtool -S eth1", rx_corrected_bits_phy=9 * 10**10)
 
     tree = bonded()
@@ -178,6 +178,20 @@ def test_worst_slave_of_a_bond_is_named():
     tree.file("/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0", "bond0").drop("/sys/class/infiniband/mlx5_1")
     found = of(findings("nic-ber", corrected, tree=tree), "mlx5_0")
     assert found.verdict is WARN and found.evidence[0].where.startswith("ethtool -S eth1:") and "9.0e-07" in found.message
+
+
+def test_work_on_a_switch_takes_all_ports_down():
+    def down(times):
+        return [file(f"/sys/class/infiniband/mlx5_{index}/ports/1/counters/link_downed", times) for index in range(8)]
+
+    assert bad(findings("nic-flap", *down(9), before=down(6), seconds=60)) == {}
+    assert bad(findings("nic-flap", *down(9), port("link_downed", 12), before=down(6), seconds=60)) == {"mlx5_3": WARN}
+
+
+def test_a_counter_that_was_not_read_before_leaves_only_the_total():
+    without = [lambda tree: tree.drop(f"{PORT}/hw_counters/packet_seq_err")]
+    found = of(findings("nic-retransmissions", port("packet_seq_err", 10**6, "hw_counters"), before=without, seconds=60))
+    assert found.verdict is WARN and "since the driver was loaded" in found.message
 
 
 def test_rise_of_a_counter():

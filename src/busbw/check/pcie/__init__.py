@@ -6,6 +6,7 @@ from busbw.check.pcie import (
     aer_correctable,
     aer_fatal,
     ats,
+    gpudirect_loopback,
     iommu,
     load_link,
     load_rate,
@@ -14,6 +15,7 @@ from busbw.check.pcie import (
     max_read_request,
     nic_bandwidth,
     numa,
+    nvme,
     path,
     relaxed_ordering,
     speed,
@@ -37,4 +39,6 @@ CHECKS: tuple[Check, ...] = (
     load_rate.CHECK,
     load_link.CHECK,
     load_transitions.CHECK,
+    gpudirect_loopback.CHECK,
+    nvme.CHECK,
 )
