@@ -9,7 +9,7 @@ from markdown_table import code, table
 from busbw.core.collectives import BY_NAME, COLLECTIVES, Collective
 from busbw.core.dtypes import DTYPES
 from busbw.core.env import VARIABLES
-from busbw.core.exits import Exit, NcclTestsExit
+from busbw.core.exits import Exit, NagiosExit, NcclTestsExit
 from busbw.core.options import BY_FIELD
 from busbw.core.redops import REDOPS
 from busbw.core.topology import Gpu, Host, Nic
@@ -115,10 +115,13 @@ def views() -> str:
 
 
 def exit_codes() -> str:
-    """Both tables of exit codes."""
+    """All tables of exit codes."""
     own, compat = ([(int(row), row.meaning) for row in codes] for codes in (Exit, NcclTestsExit))
+    nagios = [(int(row), row.name, row.meaning) for row in NagiosExit]
     return (
         table(("code", "meaning"), own)
+        + "## The line for a monitor\n\nThese are the codes of `busbw check --brief`.\n\n"
+        + table(("code", "word", "meaning"), nagios)
         + "## The compat frontend\n\nThese are the codes of nccl-tests.\n\n"
         + table(("code", "meaning"), compat)
     )

@@ -12,9 +12,12 @@ from busbw.host.source import Reading
 
 Seen = TypeVar("Seen")
 
-# Words of `Reading.reason`, which has the text of an errno in lower case. Any other reason is a part that failed to answer.
-DENIED = ("permission denied", "operation not permitted")
-ABSENT = ("no such file", "not a directory", "not in the recording", "the recording has no", "not supported", "not implemented")
+# Words in the reason of a reading without data, which has the text of an errno in lower case. Any other is a part that failed to answer.
+DENIED = ("permission denied", "operation not permitted", "needs root")
+ABSENT = (
+    "no such file", "not a directory", "invalid argument", "no data available", "inappropriate ioctl", "not supported", "not implemented",
+    "not in the recording", "the recording has no", "not installed", "no such interface", "has no ", "does not have", "shows no ",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)  # Python 3.11 has no generic dataclass that is frozen and has slots
@@ -78,11 +81,24 @@ def not_offered(subject: str, message: str, *evidence: Evidence, fix: str = "") 
 
 
 def unread(subject: str, reading: Reading, what: str, fix: str = "") -> Found:
-    """What could not be read, with the reason: unknown if it is there and failed, as with an I/O error; else not offered."""
-    denied = any(word in reading.reason for word in DENIED)
-    absent = any(word in reading.reason for word in ABSENT)
-    make = not_offered if denied or absent else unknown
-    return make(subject, f"{what} cannot be read: {reading.reason}", fix=fix or (AS_ROOT if denied else ""))
+    """What could not be read, with the reason; see `unanswered`."""
+    reason = reading.reason or "it has no such value"
+    return (unknown if broken(reading) else not_offered)(subject, f"{what} cannot be read: {reason}", fix=fix or _as_root(reason))
+
+
+def unanswered(subject: str, message: str, reason: str, *evidence: Evidence, fix: str = "") -> Found:
+    """Unknown if `reason` is that of a part which is there and failed, as with an I/O error; else not offered."""
+    make = unknown if broken(Reading(None, reason)) else not_offered
+    return make(subject, message, *evidence, fix=fix or _as_root(reason))
+
+
+def broken(reading: Reading) -> bool:
+    """Whether what was read is there and failed to answer, as with an I/O error."""
+    return reading.text is None and not any(word in reading.reason for word in (*DENIED, *ABSENT))
+
+
+def _as_root(reason: str) -> str:
+    return AS_ROOT if any(word in reason for word in DENIED) else ""
 
 
 def no_environment() -> Found:

@@ -16,8 +16,8 @@ from busbw.check.facts import facts
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS
 from busbw.core.checking import ClusterReport, Node
-from busbw.core.errors import NoMeasurement
-from busbw.host.recording import recorded
+from busbw.core.errors import NoMeasurement, UsageError
+from busbw.host.recording import MADE_BY, recorded
 from busbw.host.source import Source
 from busbw.launch import remote
 
@@ -35,14 +35,31 @@ def recorded_nodes(files: Sequence[str], checks: Sequence[Check]) -> ClusterRepo
     ids = frozenset(check.row.id for check in checks)
     processes = min(len(files) // FILES_EACH, len(os.sched_getaffinity(0)))
     if processes < 2:
-        return joined({file: _recorded_node(ids, file) for file in files}, {})
+        return _read({file: _recorded_node(ids, file) for file in files})
     context = get_context("fork")  # a new interpreter would have to import all checks again
     with ProcessPoolExecutor(processes, context, initializer=_leave_interrupts_to_the_parent) as pool:
-        return joined(dict(zip(files, pool.map(partial(_recorded_node, ids), files, chunksize=FILES_EACH), strict=True)), {})
+        return _read(dict(zip(files, pool.map(partial(_recorded_node, ids), files, chunksize=FILES_EACH), strict=True)))
 
 
-def _recorded_node(ids: frozenset[str], file: str) -> Node:
-    return here(recorded(Path(file)), [check for check in CHECKS if check.row.id in ids], file)
+def _read(found: dict[str, Node | str]) -> ClusterReport:
+    """The comparison of what could be read. UsageError if no file could."""
+    nodes = {file: node for file, node in found.items() if isinstance(node, Node)}
+    unreadable = {file: reason for file, reason in found.items() if isinstance(reason, str)}
+    if not nodes:
+        first, reason = next(iter(unreadable.items()))
+        raise UsageError(f"none of {len(found)} snapshots can be read; {first}: {reason}", MADE_BY)
+    report = joined(nodes, {})
+    report.unreadable = unreadable
+    return report
+
+
+def _recorded_node(ids: frozenset[str], file: str) -> Node | str:
+    """The node, or why the file is no snapshot."""
+    try:
+        source = recorded(Path(file))
+    except UsageError as error:
+        return error.message.removeprefix(f"{file}: ")
+    return here(source, [check for check in CHECKS if check.row.id in ids], file)
 
 
 def _leave_interrupts_to_the_parent() -> None:

@@ -1,8 +1,11 @@
 """`busbw check`: whether a machine, or every node of a cluster, is set up correctly."""
 
-from collections.abc import Sequence
+import platform
+from collections.abc import Callable, Sequence
+from functools import wraps
 from glob import glob
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -20,7 +23,7 @@ from busbw.cli.parameters import Seconds, Span, given, not_empty
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
 from busbw.core.checking import CheckReport, CheckRow, ClusterReport, Layer
-from busbw.core.errors import UsageError
+from busbw.core.errors import BusbwError, UsageError
 from busbw.core.exits import Exit
 from busbw.core.finding import Verdict
 from busbw.core.overall import exit_code, overall, worst
@@ -38,6 +41,24 @@ def _known(_context: click.Context, _parameter: click.Parameter, names: tuple[st
     for name in names:
         find_row(name)
     return names
+
+
+def _line_for_a_monitor(run: Callable[..., int | None]) -> Callable[..., int | None]:
+    """`run`, whose errors are a line on stdout and exit code 3 with --brief: a monitor shows nothing else."""
+
+    @wraps(run)
+    def guarded(context: click.Context, **options: Any) -> int | None:
+        try:
+            return run(context, **options)
+        except BusbwError as error:
+            if not options["brief"]:
+                raise
+            name = ", ".join(options["files"]) or options["hosts"] or options["hostfile"] or platform.node()
+            code, line = view.brief_without(name, error.message.removeprefix(f"{name}: "), Verdict.UNKNOWN)
+            answer(line)
+            return code
+
+    return guarded
 
 
 @click.group("check", invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
@@ -70,6 +91,7 @@ def _known(_context: click.Context, _parameter: click.Parameter, names: tuple[st
 @click.option("--node", is_flag=True, hidden=True, help="print a node's part of a comparison")
 @click.option("--format", "format_name", type=click.Choice(FORMATS), default="table", show_default=True, help="output on stdout")
 @click.pass_context
+@_line_for_a_monitor
 def command(
     context: click.Context, only: tuple[str, ...], layer: tuple[str, ...], files: tuple[str, ...], hosts: str, hostfile: str,
     limit_s: float, load_s: float | None, watch_s: float | None, since: str, differences: bool, everything: bool, brief: bool, listed: bool,
@@ -78,8 +100,8 @@ def command(
     """Check GPUs, NVLink, PCIe, network ports, kernel, limits, CPUs and the environment of this machine.
 
     Prints each fault, what was read, and the command that fixes it. With several hosts or snapshots it first prints what differs between
-    them. Exit code 1 if a check fails (with --differences: if nodes differ), 3 if none failed or passed. `busbw explain BW070` prints the
-    page of a check.
+    them. Exit code 1 if a check fails (with --differences: if nodes differ), 3 if none fails and a part of the machine could not be judged.
+    `busbw explain BW070` prints the page of a check.
     """
     if context.invoked_subcommand:
         unused = next((parameter.opts[0] for parameter in context.command.params if parameter.name and given(parameter.name)), None)
@@ -169,9 +191,10 @@ def _several(found: ClusterReport, format_name: str, *, everything: bool, brief:
         report.verdict = overall(report.findings, fail_on)
     if brief:
         lines = [view.brief(report, fail_on) for report in found.nodes]
-        silent = [(3, f"BUSBW UNKNOWN - {host}: {reason}\n") for host, reason in found.silent.items()]
-        answer("".join(line for _, line in lines + silent))
-        return max((code for code, _ in lines + silent), key=(0, 1, 3, 2).index, default=3)
+        lines += [view.brief_without(host, reason, Verdict.FAIL) for host, reason in found.silent.items()]
+        lines += [view.brief_without(file, reason, Verdict.UNKNOWN) for file, reason in found.unreadable.items()]
+        answer("".join(line for _, line in lines))
+        return max((code for code, _ in lines), key=(0, 1, 3, 2).index, default=3)
     if format_name == "rdma_qos_check":
         raise UsageError("--format rdma_qos_check is for one machine", "use it without --hosts and with one --from")
     if format_name == "json":
@@ -183,11 +206,10 @@ def _several(found: ClusterReport, format_name: str, *, everything: bool, brief:
 
 def _exit_of_all(found: ClusterReport) -> Exit:
     """That of the worst node. A host that did not answer is bad; so are differences, if nothing else was asked."""
-    if found.silent:
-        return Exit.BAD
-    if not any(report.findings for report in found.nodes):
-        return Exit.BAD if found.differences else Exit.OK
-    return exit_code(worst(report.verdict for report in found.nodes))
+    checked = any(report.findings for report in found.nodes)
+    verdicts = [report.verdict for report in found.nodes] if checked else [Verdict.FAIL if found.differences else Verdict.PASS]
+    verdicts += [Verdict.FAIL] * bool(found.silent) + [Verdict.UNKNOWN] * bool(found.unreadable)
+    return exit_code(worst(verdicts))
 
 
 @command.command("launch", context_settings={"help_option_names": ["-h", "--help"]})

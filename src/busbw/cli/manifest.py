@@ -66,11 +66,21 @@ _step_options = options(
     click.option("--check", default="", help="options of busbw check: '--layer GPU --layer NIC'"),
     click.option("--least", default="", help="a run that must reach a busbw: 'all_reduce -b 1G -e 1G --min-percent 80%'"),
     click.option("--limit", "limit_s", type=click.IntRange(1, 3600), default=60, show_default=True, help="seconds for each step"),
+    click.option("--strict", is_flag=True, help="also refuse a node that could not be judged (exit code 3 of a step)"),
 )
 
 
-def _steps(check: str, least: str, limit_s: int) -> Steps:
-    return Steps(_parsed("--check", check_command, check), _parsed("--least", run_command, least), limit_s)
+def _steps(check: str, least: str, limit_s: int, *, strict: bool) -> Steps:
+    return Steps(_of_check(check), _parsed("--least", run_command, least), limit_s, strict)
+
+
+def _of_check(text: str) -> list[str]:
+    """Options of `busbw check`; UsageError for those with which its exit code does not judge this machine."""
+    words = _parsed("--check", check_command, text)
+    other = next((word for word in words if word in ("--brief", "--list")), None)
+    if other:
+        raise UsageError(f"--check '{text}': with {other} the exit code is not that of busbw check", f"leave out {other}")
+    return words
 
 
 def _parsed(option: str, command: click.Command, text: str) -> list[str]:
@@ -121,5 +131,5 @@ def daemonset_command(check: str, **node: Any) -> int:
 
     Each pod serves the counters of `busbw watch` on the node's address. It is ready while `busbw check` finds no fault.
     """
-    answer(daemonset.text(daemonset.Node(check=tuple(_parsed("--check", check_command, check)), **node)))
+    answer(daemonset.text(daemonset.Node(check=tuple(_of_check(check)), **node)))
     return 0

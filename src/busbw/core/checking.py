@@ -108,11 +108,15 @@ class Node(msgspec.Struct, kw_only=True):
 
 
 class ClusterReport(msgspec.Struct, tag="busbw.check-cluster/1", tag_field="schema", kw_only=True):
-    """Several nodes: what differs between them, their reports, and the hosts that gave none, with the reason."""
+    """Several nodes: what differs between them, their reports, and the hosts that gave none, with the reason.
+
+    `unreadable` are snapshots that hold no machine, which say nothing about the host.
+    """
 
     differences: list[Difference]
     nodes: list[CheckReport]
     silent: dict[str, str] = {}
+    unreadable: dict[str, str] = {}
 
 
 class LineReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Exit codes, one row each: those of `busbw`, and those of the compat commands, which are nccl-tests' own."""
+"""Exit codes, one row each: those of `busbw`, of its line for a monitor, and of the compat commands, which are nccl-tests' own."""
 
 from enum import IntEnum
 from typing import Self
@@ -17,11 +17,20 @@ class Exit(_Code):
     """Exit code of every `busbw` command."""
 
     OK = 0, "success"
-    BAD = 1, "measured, but the result is bad: wrong data, or slower than allowed"
+    BAD = 1, "measured, but the result is bad: wrong data, slower than allowed, or a check failed"
     USAGE = 2, "invalid arguments or input file"
-    UNKNOWN = 3, "no measurement possible: no GPU, NCCL or MPI missing, a rank or host lost"
+    UNKNOWN = 3, "no measurement possible: no GPU, NCCL or MPI missing, a rank or host lost, a part of a machine that could not be judged"
     BUG = 4, "a bug in busbw"
     INTERRUPTED = 130, "interrupted; completed measurements are saved"
+
+
+class NagiosExit(_Code):
+    """Exit code of `busbw check --brief`, which is that of a Nagios plugin; the name is the word in its line."""
+
+    OK = 0, "nothing failed, warns or is unknown"
+    WARNING = 1, "a check warns; with --fail-on warn it is CRITICAL"
+    CRITICAL = 2, "a check failed, or a host did not answer"
+    UNKNOWN = 3, "nothing failed, but a part of the machine could not be judged, or nothing could"
 
 
 class NcclTestsExit(_Code):

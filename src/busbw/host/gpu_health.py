@@ -40,7 +40,8 @@ class Link(msgspec.Struct, frozen=True, omit_defaults=True):
 class GpuHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One GPU. `error` says why NVML cannot read it at all. Clocks are MHz, temperatures degrees Celsius, power milliwatts.
 
-    `unsupported` has the fields for which NVML answered "not supported"; other fields without a value failed in another way.
+    `unsupported` has the fields that this GPU, driver or library does not have; `failed` has NVML's error for the other fields without a
+    value.
     ECC counts are by location, dram and sram: those since the driver was loaded, and those of the GPU's life (`ever`).
     `remapped` is NVML's tuple: rows remapped after corrected and after uncorrected errors, whether one is pending, whether one failed.
     """
@@ -50,6 +51,7 @@ class GpuHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str = ""
     error: str = ""
     unsupported: tuple[str, ...] = ()
+    failed: dict[str, str] = {}
     vbios: str | None = None
     sm: int | None = None  # compute capability: 90 is 9.0
     memory_bytes: int | None = None

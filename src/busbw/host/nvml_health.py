@@ -68,6 +68,10 @@ class _Reader:
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml, self._handle = nvml, handle
         self._unsupported: list[str] = []
+        self._failed: dict[str, str] = {}
+        # Older drivers lack functions, or know only older versions of their structures.
+        lacking = ("NOT_SUPPORTED", "FUNCTION_NOT_FOUND", "ARGUMENT_VERSION_MISMATCH")
+        self._lacking = {getattr(nvml, f"NVML_ERROR_{name}", nvml.NVML_ERROR_NOT_SUPPORTED) for name in lacking}
 
     def _get(self, field: str, function: str, *arguments: Any) -> Any:
         """The result of nvmlDeviceGet`function`; None on an error of NVML."""
@@ -75,8 +79,10 @@ class _Reader:
         try:
             return getattr(nvml, f"nvmlDeviceGet{function}")(self._handle, *arguments)
         except nvml.NVMLError as error:
-            if error.value == nvml.NVML_ERROR_NOT_SUPPORTED:
+            if error.value in self._lacking:
                 self._unsupported.append(field)
+            else:
+                self._failed[field] = str(error)
             return None
 
     def gpu(self, index: int) -> GpuHealth:
@@ -106,7 +112,9 @@ class _Reader:
             "inforom": self._inforom(),
         }
         said |= self._memory_errors() | self._clocks() | self._limits()
-        return GpuHealth(index=index, name=name, bus_id=bus_id, unsupported=tuple(dict.fromkeys(self._unsupported)), **said)
+        failed = {field: text for field, text in self._failed.items() if said.get(field) in (None, {})}
+        unsupported = tuple(dict.fromkeys(self._unsupported))
+        return GpuHealth(index=index, name=name, bus_id=bus_id, unsupported=unsupported, failed=failed, **said)
 
     def _memory_errors(self) -> dict[str, Any]:
         nvml, get = self._nvml, self._get
@@ -182,6 +190,7 @@ class _Reader:
             except nvml.NVMLError as error:
                 if error.value in (nvml.NVML_ERROR_INVALID_ARGUMENT, nvml.NVML_ERROR_NOT_SUPPORTED):
                     continue  # beyond this GPU's last link, or no NVLink at all
+                self._failed["links"] = str(error)
                 return None
             links.append(self._link(number) if active else Link(number, active=False))
         return tuple(links)

@@ -17,7 +17,9 @@ CALL = "kmsg"
 MOST_LINES = 5000  # the newest are kept
 _READS = 1_000_000  # records of one reading, more than any log buffer holds
 _RECORD_BYTES = 8192  # the kernel's longest record (Documentation/ABI/testing/dev-kmsg)
-_KEPT = re.compile(r"NVRM|nvidia|nouveau|mlx[45]|infiniband|ib_core|bnxt|irdma|\befa\b|pcieport|\bAER\b|PCIe", re.IGNORECASE)
+_KEPT = re.compile(
+    r"NVRM|nvidia|nouveau|mlx[45]|infiniband|ib_core|bnxt|irdma|\befa\b|pcieport|\bAER\b|PCIe|\[(?:10de|15b3):", re.IGNORECASE
+)
 # "3,1234,5678901,-;text": priority, sequence number, microseconds of the boot clock, flags.
 _RECORD = re.compile(r"\d+,(\d+),(\d+),[^;]*;([^\n]*)", re.ASCII)
 

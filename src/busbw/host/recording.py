@@ -1,6 +1,6 @@
 """Recorded machines: `Recording` keeps every read made through it, `recorded` and `parse_archive` answer the same reads later.
 
-A recording is a directory tree, or a text file of JSON lines: the schema, then for each read
+A recording is a directory tree, or a text file of JSON lines: the schema with the number of lines that follow, then for each read
 {"path", "text" | "base64" | "link" | "names" | "error"} or {"call", "text" | "error"}. Paths are absolute.
 """
 
@@ -32,6 +32,7 @@ class _Entry(msgspec.Struct, gc=False, frozen=True):
     """A line of an archive: of its schema, of a path, or of a call."""
 
     schema: str | None = None
+    lines: int | None = None  # after the line of the schema; older archives do not say
     path: str | None = None
     call: str | None = None
     text: str | None = None
@@ -103,9 +104,15 @@ def parse_archive(text: str | bytes, name: str = "recording") -> Source:
         first, *entries = _DECODER.decode_lines(data)
     except ValueError as error:  # a line is wrong, or there is none
         raise _refused(data, name) from error
-    if first != _Entry(schema=SCHEMA) or not all(map(_described, entries)):
+    if not _begins(first) or not all(map(_described, entries)):
         raise _refused(data, name)
+    if first.lines not in (None, len(entries)):
+        raise UsageError(f"{name}: it has {len(entries)} of {first.lines} lines: it was cut off", MADE_BY)
     return _RecordedArchive(entries)
+
+
+def _begins(entry: _Entry) -> bool:
+    return entry == _Entry(schema=SCHEMA, lines=entry.lines)
 
 
 def _described(entry: _Entry) -> bool:
@@ -119,7 +126,7 @@ def _refused(data: bytes, name: str) -> UsageError:
             entry = _DECODER.decode(line)
         except ValueError:
             entry = _Entry()
-        if entry != _Entry(schema=SCHEMA) if number == 1 else not _described(entry):
+        if not _begins(entry) if number == 1 else not _described(entry):
             expected = f'{{"schema": "{SCHEMA}"}}' if number == 1 else "a path or a call"
             seen = line.decode("utf-8", "replace")[:40]
             return UsageError(f"{name}: line {number} is '{seen}', not {expected}", MADE_BY)
@@ -162,7 +169,7 @@ class Recording:
 
     def archive(self) -> str:
         """All that was read so far, as the text `parse_archive` takes."""
-        lines: list[dict[str, Any]] = [{"schema": SCHEMA}]
+        lines: list[dict[str, Any]] = [{"schema": SCHEMA, "lines": len(self._paths) + len(self._calls)}]
         lines += [{"path": path, **fields} for path, fields in sorted(self._paths.items())]
         lines += [{"call": name, **fields} for name, fields in sorted(self._calls.items())]
         text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)

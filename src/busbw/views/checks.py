@@ -4,13 +4,16 @@ from collections import Counter
 from collections.abc import Sequence
 
 from busbw.core.checking import Checked, CheckReport, CheckRow, ClusterReport, Difference
+from busbw.core.exits import NagiosExit
 from busbw.core.finding import Verdict
 from busbw.core.overall import AS_ROOT, GRADES, NO_DATA, grade, overall
 from busbw.core.sizes import counted
 from busbw.views.columns import Column, aligned, wrapped
 
 SHOWN = ("fail", "unknown", "warn", NO_DATA)
-NAGIOS = {Verdict.FAIL: (2, "CRITICAL"), Verdict.WARN: (1, "WARNING"), Verdict.UNKNOWN: (3, "UNKNOWN"), Verdict.PASS: (0, "OK")}
+NAGIOS = {
+    Verdict.FAIL: NagiosExit.CRITICAL, Verdict.WARN: NagiosExit.WARNING, Verdict.UNKNOWN: NagiosExit.UNKNOWN, Verdict.PASS: NagiosExit.OK,
+}  # fmt: skip
 _MOST_EVIDENCE = 4
 _MOST_NAMED = 8
 _MOST_VALUES = 4
@@ -71,9 +74,10 @@ def _group(group: Sequence[Checked]) -> str:
 
 def cluster_text(cluster: ClusterReport, width: int | None = None, *, everything: bool = False) -> str:
     """The differences between nodes, then every finding once with the nodes that have it."""
-    nodes = len(cluster.nodes) + len(cluster.silent)
+    nodes = len(cluster.nodes) + len(cluster.silent) + len(cluster.unreadable)
     head = f"{counted(nodes, 'node')}, {len(cluster.nodes)} answered\n"
     head += "".join(f"FAIL    {host}: {reason}\n" for host, reason in cluster.silent.items())
+    head += "".join(f"UNKNOWN {file}: {reason}\n" for file, reason in cluster.unreadable.items())
     head += f"\n{counted(len(cluster.differences), 'fact')} not the same on all nodes\n" if cluster.nodes else ""
     head += _oddest(cluster.differences)
     # A value that differs on every node points to no node.
@@ -147,14 +151,20 @@ def brief(report: CheckReport, fail_on: Verdict = Verdict.FAIL) -> tuple[int, st
     """
     count = Counter(grade(one) for one in report.findings)
     verdict = overall(report.findings, fail_on)
-    code, word = NAGIOS[verdict]
+    code = NAGIOS[verdict]
     grades = {"fail": ("fail", fail_on.value), "pass": ()}.get(verdict.value, (verdict.value,))
     bad = [one for each in dict.fromkeys(grades) for one in report.findings if grade(one) == each]
     named = list(dict.fromkeys(f"{one.name} {one.subject}".strip() for one in bad))
     more = [f"{len(named) - _MOST_NAMED} more"] if len(named) > _MOST_NAMED else []
     texts = [*named[:_MOST_NAMED], *more] or [f"{count['pass']} passed" if count["pass"] else "nothing was judged"]
     figures = " ".join(f"{each.replace(' ', '_')}={count[each]}" for each in GRADES)
-    return code, f"BUSBW {word} - {report.host}: {'; '.join([*texts, *_besides(count, grades)])} | {figures}\n"
+    return int(code), f"BUSBW {code.name} - {report.host}: {'; '.join([*texts, *_besides(count, grades)])} | {figures}\n"
+
+
+def brief_without(name: str, reason: str, verdict: Verdict) -> tuple[int, str]:
+    """The same for a machine that could not be read."""
+    code = NAGIOS[verdict]
+    return int(code), f"BUSBW {code.name} - {name or 'this machine'}: {' '.join(reason.split()).replace('|', '/')}\n"
 
 
 def _besides(count: Counter[str], named: Sequence[str]) -> list[str]:

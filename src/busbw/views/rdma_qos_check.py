@@ -1,7 +1,8 @@
 """A check report as the text of Alibaba's `rdma_qos_check -V`, for scripts that read it.
 
 Items, columns and example values are those of its public page ("SCC instances with GPUs"). The result is `ok` or `fail`. An item that no
-check answers is left out, also where the answer is unknown. `roce_tos` is busbw's name: the page shows that error without its item.
+check answers is left out, also where the system does not offer the value; one of a part that failed to answer is `fail`. `roce_tos` is
+busbw's name: the page shows that error without its item.
 """
 
 import re
@@ -44,7 +45,7 @@ def text(report: CheckReport) -> str:
     """The whole text."""
     lines = ["=" * WIDTH, "*    rdma_qos_check", "-" * WIDTH, _line("ITEM", "DETAIL", "RESULT"), "=" * WIDTH]
     for item in ITEMS:
-        lines += dict.fromkeys(_answers(report, item))
+        lines += dict.fromkeys((*_answers(report, item), *_silent(report, item)))
         lines += _pairs(report) if item.name == "drv_ver" else ()
     return "\n".join([*lines, *_slots(report), "=" * WIDTH, ""])
 
@@ -59,6 +60,13 @@ def _answers(report: CheckReport, item: Item) -> Iterator[str]:
             if match := item.where.fullmatch(evidence.where):
                 result = ANSWERS[one.verdict] if item.right is None else "ok" if item.right(evidence.seen) else "fail"
                 yield _line(item.name, f"{match.group(1)}: {item.text(evidence.seen)}", result)
+
+
+def _silent(report: CheckReport, item: Item) -> Iterator[str]:
+    """Parts that were asked and gave no answer."""
+    for one in report.findings:
+        if one.name == item.check and one.verdict is Verdict.UNKNOWN and not one.optional:
+            yield _line(item.name, f"{one.subject or report.host}: unknown", "fail")
 
 
 def _answered(report: CheckReport, check: str) -> list[Checked]:

@@ -3,6 +3,7 @@
 import json
 
 from healthy_gpu import changed, health, links, logged
+from healthy_pcie import gpu_bdf
 from loads import loaded, loading
 from rack import IMEX, rack
 from tree import Tree
@@ -25,6 +26,7 @@ SXID = "nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 12028, Non-fatal, Link 32 egr
 
 GPU = {
     "gpu-count": without(5),
+    "gpu-missing": lambda tree: tree.drop(f"/sys/bus/pci/devices/{gpu_bdf(5)}"),
     "gpu-driver": lambda tree: tree.update("nvml_health", driver="570.172.08"),
     "gpu-nouveau": lambda tree: tree.file("/proc/modules", MODULES),
     "gpu-persistence": changed(persistence=False),

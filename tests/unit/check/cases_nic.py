@@ -3,6 +3,7 @@
 import json
 
 from healthy import healthy
+from healthy_pcie import port_bdf
 from tree import Tree
 
 from busbw.check.machine import Machine
@@ -117,6 +118,7 @@ def one_network(tree):
 
 NIC = {
     "nic-present": lambda tree: tree.drop("/sys/class/infiniband/mlx5_3"),
+    "nic-missing": lambda tree: tree.drop("/sys/class/infiniband/mlx5_3").drop(f"/sys/bus/pci/devices/{port_bdf(3)}"),
     "nic-state": lambda tree: tree.file(f"{PORT}/state", "1: DOWN"),
     "nic-physical-state": lambda tree: tree.file(f"{PORT}/phys_state", "2: Polling"),
     "nic-subnet-manager": infiniband("sm_lid", "0x0"),

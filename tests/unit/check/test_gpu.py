@@ -27,6 +27,15 @@ def in_container(tree):
     tree.file("/.dockerenv", "")
 
 
+def on_qemu(tree):
+    tree.files("/sys/class/dmi/id", sys_vendor="QEMU")
+
+
+def without_switches(tree):
+    for number in range(5, 9):
+        tree.drop(f"/sys/bus/pci/devices/0000:0{number}:00.0")
+
+
 def test_without_gpus_every_check_is_skipped():
     tree = Tree().files("/sys/bus/pci/devices/0000:00:02.0", vendor="0x8086", **{"class": "0x030000"}).failing("nvml_health", "no driver")
     for check in CHECKS:
@@ -36,7 +45,7 @@ def test_without_gpus_every_check_is_skipped():
 def test_gpus_without_nvml_are_unknown_with_the_reason():
     machine = Machine(recorded(HOSTS / "vm-veth.jsonl"))
     for check in CHECKS:
-        if check.row.name not in ("gpu-nouveau", "gpu-sxid", "gpu-load-throttle"):
+        if check.row.name not in ("gpu-missing", "gpu-nouveau", "gpu-sxid", "gpu-load-throttle"):
             (one,) = check.run(machine)
             assert one.verdict is UNKNOWN and "1 NVIDIA GPU on PCI" in one.message and "nvml_health" in one.message
 
@@ -46,11 +55,13 @@ def test_nvml_without_its_package_names_the_package():
     assert one.fix == "pip install nvidia-ml-py"
 
 
-def test_lost_gpu_fails_and_another_error_is_unknown():
+def test_lost_gpu_fails_and_one_of_another_job_is_not_offered():
     changes = changed(1, error="GPU is lost"), changed(2, error="Insufficient Permissions")
-    seen = found("gpu-count", *changes)
-    assert of(seen, "GPU 1").verdict is FAIL and of(seen, "GPU 2").verdict is UNKNOWN
-    assert {of(found("gpu-ecc-mode", *changes), f"GPU {index}").verdict for index in (1, 2)} == {UNKNOWN}
+    assert of(found("gpu-count", *changes), "GPU 1").message == "the GPU at 0000:43:00.0 does not answer NVML: GPU is lost"
+    for name, verdict in (("gpu-count", FAIL), ("gpu-ecc-mode", UNKNOWN)):
+        lost, withheld = (of(found(name, *changes), f"GPU {index}") for index in (1, 2))
+        assert (lost.verdict, lost.optional) == (verdict, False)
+        assert (withheld.verdict, withheld.optional) == (UNKNOWN, True)
 
 
 def test_gpu_whose_pci_reads_give_ones_fails():
@@ -69,10 +80,47 @@ def test_gpus_that_a_container_or_job_hides_are_unknown(hidden):
     assert one.verdict is UNKNOWN and "may hide them" in one.message and "on the host" in one.fix
 
 
-@pytest.mark.parametrize(("vendor", "verdict"), [("Supermicro", WARN), ("QEMU", PASS)])
-def test_seven_gpus_behind_nvswitch_warn_on_bare_metal(vendor, verdict):
-    tree = healthy(gpus=7).files("/sys/class/dmi/id", sys_vendor=vendor)
-    assert of(found("gpu-count", tree=tree), "").verdict is verdict
+ENUMERATED = "pci 0000:1b:00.0: [10de:2330] type 00 class 0x030200 PCIe Endpoint"
+
+
+@pytest.mark.parametrize(
+    ("changes", "gpus", "verdict", "optional"),
+    [
+        ([], 8, PASS, False),
+        ([], 7, FAIL, False),
+        ([], 4, FAIL, False),
+        ([on_qemu], 4, UNKNOWN, True),
+        ([on_qemu, logged(ENUMERATED)], 4, PASS, False),
+        ([in_container], 4, UNKNOWN, True),
+        ([lambda tree: tree.drop("/sys/bus/pci/devices")], 8, UNKNOWN, True),
+        # Blackwell's NVSwitches are not on PCI; a tray of an NVL72 has 4 GPUs.
+        ([without_switches, all_changed(name="NVIDIA B200")], 7, FAIL, False),
+        ([without_switches, all_changed(name="NVIDIA GB200")], 4, UNKNOWN, True),
+    ],
+)
+def test_gpus_that_a_board_should_have(changes, gpus, verdict, optional):
+    (one,) = found("gpu-missing", *changes, tree=healthy(gpus=gpus))
+    assert (one.verdict, one.optional) == (verdict, optional)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "pci 0000:3b:00.4: [10de:20f1] type 00 class 0x030200 PCIe Endpoint",  # virtual functions of a GPU, of vGPU
+        "pci 0000:3b:01.0: [10de:20f1] type 00 class 0x030200 PCIe Endpoint",
+        "pci 0000:3b:00.0: [10de:1aef] type 00 class 0x040300 PCIe Endpoint",  # the sound device of a GPU
+        "nvidia-nvswitch 0000:3b:00.0: enabling device (0000 -> 0002)",
+    ],
+)
+def test_devices_that_are_no_gpu_are_not_missed(line):
+    (one,) = found("gpu-missing", logged(line))
+    assert one.verdict is PASS
+
+
+def test_a_jetson_has_no_gpu_on_pci():
+    tree = healthy(gpus=0).file("/proc/device-tree/compatible", "nvidia,p3737-0000+p3701-0000 nvidia,tegra234")
+    (one,) = found("gpu-missing", without_switches, tree=tree)
+    assert one.verdict is SKIP
 
 
 def test_gpus_of_nvml_without_pci_are_not_counted():
@@ -190,7 +238,7 @@ def test_rows_remapped_after_uncorrected_errors(rows, verdict):
 
 @pytest.mark.parametrize(
     ("reasons", "verdict"),
-    [(0x0, PASS), (0x1, SKIP), (0x4, PASS), (0x8, WARN), (0x20, WARN), (0x40, WARN), (0x80, WARN), (0x81, WARN), (None, UNKNOWN)],
+    [(0x0, PASS), (0x1, SKIP), (0x4, PASS), (0x8, WARN), (0x20, WARN), (0x40, FAIL), (0x80, FAIL), (0x81, FAIL), (None, UNKNOWN)],
 )
 def test_reasons_for_reduced_clocks(reasons, verdict):
     assert of(found("gpu-throttle", changed(reasons=reasons)), "GPU 2").verdict is verdict

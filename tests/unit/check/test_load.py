@@ -11,7 +11,7 @@ from busbw.check.load import CALL, Loaded
 from busbw.cli.main import main
 from busbw.core.finding import Verdict
 
-PASS, WARN, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.SKIP, Verdict.UNKNOWN
+PASS, WARN, FAIL, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP, Verdict.UNKNOWN
 CHECKS = ("pcie-load-rate", "pcie-load-link", "pcie-load-transitions", "gpu-load-throttle")
 
 
@@ -74,7 +74,9 @@ def test_samples_that_tell_nothing_are_unknown(name):
     assert {one.verdict for one in found(name, tree=tree) if one.subject == "GPU 1"} == {UNKNOWN}
 
 
-@pytest.mark.parametrize(("reasons", "first", "verdict"), [(0x40, 3, WARN), (0x8, None, WARN), (0x4, None, PASS), (0x1, None, PASS)])
+@pytest.mark.parametrize(
+    ("reasons", "first", "verdict"), [(0x40, 3, FAIL), (0x80, None, FAIL), (0x8, None, WARN), (0x4, None, PASS), (0x1, None, PASS)]
+)
 def test_reasons_for_reduced_clocks_under_load(reasons, first, verdict):
     (one,) = on_second("gpu-load-throttle", loading(first=first, reasons=reasons))
     assert one.verdict is verdict

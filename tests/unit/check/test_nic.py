@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from cases_nic import BOND, NET, PORT, bonded, changed, counter, efa, erdma, one, one_network, run, statistic
 from healthy import healthy
+from healthy_gpu import logged
+from healthy_pcie import port_bdf
 from tree import Tree
 
 from busbw.check.machine import Machine
@@ -86,6 +88,87 @@ def test_no_active_port_fails():
     for index in range(2):
         tree.file(f"/sys/class/infiniband/mlx5_{index}/ports/1/state", "1: DOWN")
     assert {found.verdict for found in run("nic-state", tree)} == {FAIL}
+
+
+def two_ports_each(tree, down):
+    """Eight cards with two ports; those in `down` have no link."""
+    for index in range(8):
+        first, second = f"mlx5_{index}", f"mlx5_{index + 8}"
+        bdf = tree.paths[f"/sys/class/infiniband/{first}/device"]["link"].rpartition("/")[2]
+        tree.link(f"/sys/class/infiniband/{first}/device", f"../../../{bdf}")
+        for path, entry in list(tree.paths.items()):
+            if path.startswith(f"/sys/class/infiniband/{first}/"):
+                tree.paths[path.replace(first, second)] = dict(entry)
+        tree.link(f"/sys/class/infiniband/{second}/device", f"../../../{bdf.removesuffix('0')}1")
+    for index in down:
+        port = f"/sys/class/infiniband/mlx5_{index}/ports/1"
+        tree.files(port, state="1: DOWN").file(f"{port}/counters/link_downed", "0")
+
+
+@pytest.mark.parametrize(
+    ("down", "failing"),
+    [
+        (range(8, 16), set()),  # no card has a cable in its second port
+        ([3], {"mlx5_3"}),
+        ([*range(8, 16), 3], {"mlx5_3"}),
+        ([11], {"mlx5_11"}),  # all other second ports are in use
+    ],
+)
+def test_port_is_missed_if_its_like_is_active(down, failing):
+    tree = healthy()
+    two_ports_each(tree, down)
+    seen = run("nic-state", tree)
+    assert {one.subject for one in seen if one.verdict is FAIL} == failing
+    assert {one.subject for one in seen if one.verdict is WARN} == {f"mlx5_{index}" for index in down} - failing
+
+
+def test_port_of_another_model_is_missed_only_if_it_had_a_link():
+    tree = healthy(ports=9).file("/sys/class/infiniband/mlx5_8/board_id", "MT_0000000359")
+    tree.files("/sys/class/infiniband/mlx5_8/ports/1", state="1: DOWN").file(
+        "/sys/class/infiniband/mlx5_8/ports/1/counters/link_downed", "0"
+    )
+    assert {found.verdict for found in run("nic-state", tree) if found.subject == "mlx5_8"} == {WARN}
+    tree.file("/sys/class/net/eth8/carrier_up_count", "1")
+    assert {found.verdict for found in run("nic-state", tree) if found.subject == "mlx5_8"} == {FAIL}
+
+
+@pytest.mark.parametrize(
+    ("line", "verdict"),
+    [
+        ("pci 0000:20:00.0: [15b3:1021] type 00 class 0x020700 PCIe Endpoint", FAIL),
+        ("pci 0000:20:00.0: [15b3:1021] type 00 class 0x020000", FAIL),
+        ("mlx5_core 0000:20:00.0: 63.008 Gb/s available PCIe bandwidth (8.0 GT/s PCIe x8 link)", FAIL),
+        ("pci 0000:20:00.2: [15b3:101e] type 00 class 0x020000 PCIe Endpoint", PASS),  # a virtual function that was removed
+        ("mlx5_core 0000:20:00.2: firmware version: 28.39.1002", PASS),
+        ("pci 0000:20:00.0: [15b3:a2dc] type 00 class 0x058000", PASS),  # a BlueField's memory
+    ],
+)
+def test_card_of_the_kernel_log_that_pci_does_not_show(line, verdict):
+    tree = healthy()
+    logged(line)(tree)
+    assert [one.verdict for one in run("nic-missing", tree)] == [verdict]
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict"),
+    [
+        (lambda tree: tree.file("/proc/modules", "mlx5_core 1 0 - Live 0x0"), SKIP),
+        (lambda tree: tree.files("/sys/class/dmi/id", sys_vendor="QEMU"), SKIP),
+        (lambda tree: tree, WARN),
+    ],
+)
+def test_rdma_driver_without_a_card(change, verdict):
+    tree = healthy(gpus=0, ports=0).files("/sys/bus/pci/devices/0000:00:1f.0", vendor="0x8086", **{"class": "0x060100"})
+    for number in range(5, 9):
+        tree.drop(f"/sys/bus/pci/devices/0000:0{number}:00.0")
+    change(tree)
+    assert [one.verdict for one in run("nic-missing", tree)] == [verdict]
+
+
+def test_card_that_reads_as_ones_fails():
+    tree = healthy()
+    tree.data(f"/sys/bus/pci/devices/{port_bdf(3)}/config", b"\xff" * 64)
+    assert {found.subject for found in run("nic-present", tree) if found.verdict is FAIL} == {port_bdf(3)}
 
 
 def test_switched_off_interface_is_told_from_a_cable():

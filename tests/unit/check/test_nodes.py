@@ -22,7 +22,6 @@ from busbw.check.snapshot import snapshot
 from busbw.check.trend import error_counts
 from busbw.cli.main import guarded
 from busbw.core.checking import CheckReport, ClusterReport
-from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict
 from busbw.host.recording import parse_archive
 from busbw.host.source import Live
@@ -90,9 +89,11 @@ def test_the_snapshot_that_cannot_be_read_is_named(tmp_path):
     text = snapshot(healthy().source())
     for number in range(3 * cluster.FILES_EACH):
         (tmp_path / f"{number:02}.jsonl").write_text(text if number != 7 else "garbage\n")
-    with pytest.raises(UsageError) as error:
-        cluster.recorded_nodes(sorted(map(str, tmp_path.iterdir())), CHECKS)
-    assert "07.jsonl: line 1 is 'garbage'" in error.value.message and "busbw snapshot" in error.value.hint
+    found = cluster.recorded_nodes(sorted(map(str, tmp_path.iterdir())), CHECKS)
+    assert len(found.nodes) == 3 * cluster.FILES_EACH - 1
+    ((file, reason),) = found.unreadable.items()
+    assert file.endswith("07.jsonl") and "line 1 is 'garbage'" in reason
+    assert f"UNKNOWN {file}: line 1 is 'garbage'" in view.cluster_text(found)
 
 
 def test_a_pattern_without_files_is_refused(tmp_path, capfd):

@@ -24,7 +24,7 @@ def gpus_named(name, active, listed=18, *, gpus=8, remote=2, **values) -> Tree:
     ("name", "active", "listed", "gpus", "verdict"),
     [
         ("NVIDIA H100 80GB HBM3", 18, 18, 8, PASS),
-        ("NVIDIA H100 80GB HBM3", 17, 18, 8, WARN),
+        ("NVIDIA H100 80GB HBM3", 17, 18, 8, FAIL),
         ("NVIDIA H100 80GB HBM3", 0, 18, 8, FAIL),
         ("NVIDIA H100 80GB HBM3", 0, 18, 1, SKIP),
         ("NVIDIA H100 PCIe", 0, 18, 8, SKIP),
@@ -32,7 +32,7 @@ def gpus_named(name, active, listed=18, *, gpus=8, remote=2, **values) -> Tree:
         ("NVIDIA A100-SXM4-80GB", 12, 12, 8, PASS),
         ("NVIDIA A100-PCIE-40GB", 0, 12, 8, SKIP),
         ("NVIDIA A800-SXM4-80GB", 8, 12, 8, PASS),
-        ("NVIDIA H20", 16, 18, 8, WARN),
+        ("NVIDIA H20", 16, 18, 8, FAIL),
         ("Tesla V100-SXM2-32GB", 6, 6, 8, PASS),
         ("NVIDIA L40S", 0, 0, 8, SKIP),
         ("NVIDIA X999", 20, 24, 8, UNKNOWN),

@@ -113,7 +113,8 @@ def fake_nvml(**changes: Any) -> Any:
         "NvLinkRemoteDeviceType": lambda *_: 2, "NvLinkVersion": lambda *_: fail(3),
     }  # fmt: skip
     constants = {
-        "NVML_ERROR_NOT_SUPPORTED": 3, "NVML_ERROR_INVALID_ARGUMENT": 2, "NVML_SUCCESS": 0, "NVML_VALUE_TYPE_UNSIGNED_LONG_LONG": 3,
+        "NVML_ERROR_NOT_SUPPORTED": 3, "NVML_ERROR_FUNCTION_NOT_FOUND": 13, "NVML_ERROR_ARGUMENT_VERSION_MISMATCH": 25,
+        "NVML_ERROR_INVALID_ARGUMENT": 2, "NVML_SUCCESS": 0, "NVML_VALUE_TYPE_UNSIGNED_LONG_LONG": 3,
         "nvmlMemory_v2": 9, "NVML_MEMORY_LOCATION_DRAM": 2, "NVML_MEMORY_LOCATION_SRAM": 7, "NVML_VOLATILE_ECC": 0, "NVML_AGGREGATE_ECC": 1,
         "NVML_MEMORY_ERROR_TYPE_UNCORRECTED": 1, "NVML_CLOCK_SM": 1, "NVML_CLOCK_MEM": 2, "NVML_TEMPERATURE_GPU": 0,
         "NVML_TEMPERATURE_THRESHOLD_GPU_MAX": 3, "NVML_TEMPERATURE_THRESHOLD_MEM_MAX": 2,
@@ -149,7 +150,30 @@ def test_all_values_of_a_gpu() -> None:
 
 def test_not_supported_differs_from_another_error() -> None:
     gpu = collect(fake_nvml()).gpus[0]
-    assert set(gpu.unsupported) == {"mig", "retired_pending", "memory_max_c"}, "the boost clock failed in another way"
+    assert set(gpu.unsupported) == {"mig", "retired_pending", "memory_max_c"}
+    assert gpu.failed == {"boost_mhz": "Unknown Error"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "unsupported", "failed"),
+    [
+        ({"Temperature": lambda *_: fail(15, "GPU is lost")}, set(), {"temperature_c": "GPU is lost"}),
+        (
+            {"MemoryErrorCounter": lambda *_: fail(999, "Unknown Error")},
+            set(),
+            dict.fromkeys(("uncorrected", "uncorrected_ever"), "Unknown Error"),
+        ),
+        ({"NvLinkState": lambda *_: fail(999, "Unknown Error")}, set(), {"links": "Unknown Error"}),
+        ({"MarginTemperature": lambda _: fail(13, "Function Not Found")}, {"margin_c"}, {}),
+        ({"SramEccErrorStatus": lambda *_: fail(25, "Argument Version Mismatch")}, {"sram_exceeded"}, {}),
+        # Another function gave the value.
+        ({"CurrentClocksEventReasons": lambda _: fail(999, "Unknown Error")}, set(), {}),
+    ],
+)
+def test_what_a_driver_lacks_differs_from_what_failed(changes: dict[str, Any], unsupported: set[str], failed: dict[str, str]) -> None:
+    gpu = collect(fake_nvml(**changes)).gpus[0]
+    assert set(gpu.unsupported) == {"mig", "retired_pending", "memory_max_c"} | unsupported
+    assert gpu.failed == {"boost_mhz": "Unknown Error"} | failed
 
 
 def test_what_the_driver_asks_for_and_the_memory_and_inforom() -> None:

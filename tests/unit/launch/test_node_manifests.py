@@ -113,7 +113,26 @@ def test_prolog_and_init_container_judge_alike(kind, least, code, tmp_path):
     done = run(kind, Steps(QUICK, least, 30), tmp_path)
     assert done.returncode == code, done.stdout + done.stderr
     if kind == "preflight" and "--min-busbw" not in least:
-        assert "does not mean that this node is bad" in done.stderr
+        assert "this node could not be judged; the pod starts" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["prolog", "preflight"])
+@pytest.mark.parametrize(
+    ("said", "status", "strict", "code"),
+    [
+        ("FAIL    GPU 3: it does not answer", 1, False, 1),
+        ("UNKNOWN GPU 3: its temperature", 3, False, 0),
+        ("UNKNOWN GPU 3: its temperature", 3, True, 1),
+        ("error: no such option", 2, True, 0),
+    ],
+)
+def test_a_node_that_could_not_be_judged_is_refused_only_if_asked(kind, said, status, strict, code, tmp_path):
+    (tmp_path / "busbw").write_text(f"#!/bin/sh\necho '{said}'\nexit {status}\n")
+    (tmp_path / "busbw").chmod(0o755)
+    done = run(kind, Steps([], [], 5, strict), tmp_path, tmp_path)
+    assert done.returncode == code, done.stdout + done.stderr
+    if kind == "prolog" and code:
+        assert f"print busbw: {said}" in done.stdout
 
 
 @pytest.mark.parametrize("kind", ["prolog", "preflight"])
@@ -135,7 +154,14 @@ def test_an_init_container_gets_the_devices_of_the_pod(capsys):
 @pytest.mark.parametrize("words", [["prolog"], ["preflight", "--image", "i"]])
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("--check", "--layr GPU"), ("--least", "all_reduce --min-busbwidth 3"), ("--least", "all_reduce -n x"), ("--check", "'")],
+    [
+        ("--check", "--layr GPU"),
+        ("--least", "all_reduce --min-busbwidth 3"),
+        ("--least", "all_reduce -n x"),
+        ("--check", "'"),
+        ("--check", "--brief"),
+        ("--check", "--list"),
+    ],
 )
 def test_steps_that_could_not_start_are_refused(words, option, value, capsys):
     assert guarded(["manifest", *words, option, value]) == 2

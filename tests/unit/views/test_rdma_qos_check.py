@@ -1,5 +1,7 @@
 """A check report as rdma_qos_check prints it."""
 
+import msgspec
+
 from busbw.core.checking import Checked, CheckReport, Evidence
 from busbw.core.finding import Verdict
 from busbw.views import rdma_qos_check
@@ -58,9 +60,16 @@ def test_columns_are_those_of_the_original():
     assert "* pci           0000:c5:00.1                             ok" in lines
 
 
-def test_what_is_unknown_is_left_out():
-    found = [checked("roce-trust", Verdict.UNKNOWN, "mlx5_0", Evidence("dcb eth0", "?")), checked("roce-cm-mode", Verdict.SKIP, "")]
+def test_what_is_not_offered_is_left_out():
+    silent = checked("roce-trust", Verdict.UNKNOWN, "mlx5_0", Evidence("dcb eth0", "?"))
+    found = [msgspec.structs.replace(silent, optional=True), checked("roce-cm-mode", Verdict.SKIP, "")]
     assert rdma_qos_check.text(CheckReport(host="h", findings=found)) == rdma_qos_check.text(CheckReport(host="h"))
+
+
+def test_what_gave_no_answer_fails():
+    found = [checked("nic-physical-state", Verdict.UNKNOWN, "mlx5_3")]
+    lines = rdma_qos_check.text(CheckReport(host="h", findings=found)).splitlines()
+    assert "* link_up       mlx5_3: unknown                        fail" in lines
 
 
 def test_fault_on_pcie_fails_all_functions_of_the_device():

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, judged, skipped, unknown
+from busbw.check.base import Check, judged, not_offered, skipped
 from busbw.check.machine import Machine
 from busbw.check.parts import Part, nics
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -43,7 +43,7 @@ def _judge(machine: Machine, part: Part, numbers: tuple[str, ...]) -> Found:
     local = cpu_set(machine.text(f"{NODES}/node{node}/cpulist") or "")
     handled = {path: cpus for number in numbers for path, cpus in [_cpus(machine, number)] if cpus}
     if not local or not handled:
-        return unknown(part.name, "its NUMA node is unknown" if not local else "the CPUs of its interrupts cannot be read")
+        return not_offered(part.name, "its NUMA node is unknown" if not local else "the CPUs of its interrupts cannot be read")
     far = [path for path, cpus in handled.items() if not cpus & local]
     text = f"{len(far)} of {len(handled)} interrupts are handled on another NUMA node"
     cpus = machine.text(f"{NODES}/node{node}/cpulist") or ""

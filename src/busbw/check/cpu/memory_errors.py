@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, failed, passed, skipped, unknown, warned
+from busbw.check.base import Check, failed, not_offered, passed, skipped, warned
 from busbw.check.machine import Machine
 from busbw.check.rates import DAY_S, HOUR_S, NOT_KNOWN, interval_s, risen, span, too_fast
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -37,7 +37,7 @@ def look(machine: Machine) -> Iterator[Found]:
         yield skipped("a virtual machine does not see memory errors of its host")
         return
     if not known:
-        yield unknown("", f"{BASE} has no memory controller: no EDAC driver is loaded")
+        yield not_offered("", f"{BASE} has no memory controller: no EDAC driver is loaded")
         return
     for name, (ue, ce) in known.items():
         yield _judge(machine, name, ue, ce)

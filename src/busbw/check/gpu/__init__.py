@@ -14,6 +14,7 @@ from busbw.check.gpu import (
     memory_in_use,
     memory_temperature,
     mig,
+    missing,
     nouveau,
     p2p,
     persistence,
@@ -31,6 +32,7 @@ from busbw.check.gpu import (
 
 CHECKS: tuple[Check, ...] = (
     count.CHECK,
+    missing.CHECK,
     driver.CHECK,
     nouveau.CHECK,
     persistence.CHECK,

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, unknown, warned
-from busbw.check.gpu.each import each, said
+from busbw.check.base import Check, passed, warned
+from busbw.check.gpu.each import each, said, unreported
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Found, Layer
 from busbw.core.shell_words import filled
@@ -41,7 +41,7 @@ def _judge(gpu: GpuHealth) -> Found:
         if boost < largest:
             return warned(gpu.label, f"boost clock limited to {boost} of {largest} MHz", *evidence, fix=fix)
     if not evidence:
-        return unknown(gpu.label, "NVML reports neither application nor boost clocks")
+        return unreported(gpu, "boost_mhz", "application and boost clocks")
     return passed(gpu.label, "neither application nor boost clock is limited", *evidence)
 
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 
-from busbw.check.base import Check, judged, skipped, unknown, unread
+from busbw.check.base import Check, judged, not_offered, skipped, unread
 from busbw.check.gpu.each import no_gpus
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -33,7 +33,7 @@ def look(machine: Machine) -> Iterator[Found]:
     if missing := no_gpus(machine, gpus):
         yield missing
     elif gpus.cuda is None:
-        yield unknown("", "NVML does not report the CUDA version")
+        yield not_offered("", "NVML does not report the CUDA version")
     elif reading.text is None:
         yield unread("", reading, "the list of Python packages")
     else:

@@ -4,15 +4,12 @@ import re
 from collections.abc import Iterator
 
 from busbw.check.base import Check, failed, passed, unread
-from busbw.check.gpu.each import no_gpus
+from busbw.check.gpu.each import compute, no_gpus
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.host.gpu_devices import gpus_on_pci
 from busbw.host.nvml_health import read_health
-from busbw.host.pci import DEVICES
 
 PATH = "/proc/driver/nvidia/version"
-COMPUTE_CLASS = "0x0302"  # 3D controller
 LOAD = "modprobe nvidia; if that fails: dmesg | grep NVRM; after a kernel update, rebuild the module: dkms autoinstall"
 MISMATCH = "version mismatch"  # in NVML's error where library and module differ
 _VERSION = re.compile(r"Module(?: for \S+)?\s+([0-9][0-9.]+)")
@@ -34,8 +31,7 @@ ROW = CheckRow(
 
 def not_loaded(machine: Machine) -> bool:
     """Whether a compute GPU has no driver. A display-class card may only drive a screen."""
-    compute = any((machine.text(f"{DEVICES}/{bdf}/class") or "").startswith(COMPUTE_CLASS) for bdf in gpus_on_pci(machine))
-    return compute and bool(machine.text("/proc/modules")) and "nvidia" not in machine.modules
+    return compute(machine) and bool(machine.text("/proc/modules")) and "nvidia" not in machine.modules
 
 
 def look(machine: Machine) -> Iterator[Found]:

@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, unknown, warned
+from busbw.check.base import Check, failed, passed, unknown, warned
+from busbw.check.gpu.throttle import HARDWARE
 from busbw.check.load import GpuLoad, loaded
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -48,7 +49,8 @@ def _judge(gpu: GpuLoad) -> Iterator[Found]:
     evidence = Evidence(f"NVML, {gpu.label}, {len(known)} samples", f"{shares}; {seen}", "no slowdown")
     if bad:
         text = "; ".join(f"{BAD[name]} for {count / len(known):.0%} of the time" for name, count in bad.items())
-        yield warned(gpu.label, f"clocks are reduced under load: {text}", evidence, fix=filled(ROW.fix, gpu=gpu.index))
+        report = failed if set(bad) & set(HARDWARE) else warned
+        yield report(gpu.label, f"clocks are reduced under load: {text}", evidence, fix=filled(ROW.fix, gpu=gpu.index))
     else:
         yield passed(gpu.label, f"no throttling by heat, power brake or hardware under load: {seen}", evidence)
 

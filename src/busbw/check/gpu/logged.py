@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from busbw.check.base import unknown
+from busbw.check.base import unanswered
 from busbw.core.checking import Evidence, Found
+from busbw.core.overall import AS_ROOT
 from busbw.host.kernel_log import KMSG, xids
 from busbw.host.past_kernel_log import Line, PastLog
 
@@ -62,7 +63,7 @@ def reaches(log: PastLog) -> str:
 
 def unread_log(log: PastLog) -> Found:
     """The finding where the log cannot be read."""
-    return unknown("", f"the kernel log cannot be read: {log.reason}", fix="sudo busbw check, on the host")
+    return unanswered("", f"the kernel log cannot be read: {log.reason}", log.reason, fix=AS_ROOT)
 
 
 def _span(seconds: float) -> str:

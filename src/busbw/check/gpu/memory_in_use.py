@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, unknown, warned
+from busbw.check.base import Check, not_offered, passed, warned
 from busbw.check.gpu.each import each, said, unreported
 from busbw.check.machine import Machine
 from busbw.check.parts import WITH_CPU
@@ -50,7 +50,7 @@ def _judge(gpu: GpuHealth, *, container: bool) -> Found:
         return warned(gpu.label, f"in use by {named}: {used}", evidence, fix=fix)
     # The kernel may use the memory of these GPUs like any NUMA node.
     if (gpu.used_bytes or 0) >= LEAST and gpu.name.startswith(WITH_CPU):
-        return unknown(gpu.label, f"{used} in use, no process: the kernel may keep files in it, as it is a NUMA node", evidence)
+        return not_offered(gpu.label, f"{used} in use, no process: the kernel may keep files in it, as it is a NUMA node", evidence)
     if (gpu.used_bytes or 0) >= LEAST:
         fix = f"fuser -v /dev/nvidia{gpu.index}, as root; without a process: drain the host; nvidia-smi -i {gpu.index} --gpu-reset"
         return warned(

@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 
 from busbw.check.base import Check, failed, passed, skipped, unread, warned
-from busbw.check.gpu.driver import COMPUTE_CLASS
+from busbw.check.gpu.each import compute
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.gpu_devices import gpus_on_pci
-from busbw.host.pci import DEVICES
 
 PATH = "/proc/modules"
 
@@ -40,7 +39,7 @@ def look(machine: Machine) -> Iterator[Found]:
         yield passed("", "nouveau is not loaded", evidence)
     elif "nvidia" in loaded:
         yield warned("", "nouveau is loaded along with NVIDIA's driver: at the next boot it may bind the GPUs first", evidence, fix=ROW.fix)
-    elif not any((machine.text(f"{DEVICES}/{bdf}/class") or "").startswith(COMPUTE_CLASS) for bdf in gpus_on_pci(machine)):
+    elif not compute(machine):
         yield warned("", "nouveau is loaded, perhaps for a screen: CUDA finds no GPU", evidence, fix=ROW.fix)
     else:
         yield failed("", "nouveau is loaded, and NVIDIA's driver is not: CUDA finds no GPU", evidence, fix=ROW.fix)

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, skipped, unknown, warned
-from busbw.check.gpu.each import no_gpus
+from busbw.check.base import Check, not_offered, passed, skipped, unknown, warned
+from busbw.check.gpu.each import WITHHELD, no_gpus
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.sizes import counted
@@ -43,7 +43,8 @@ def look(machine: Machine) -> Iterator[Found]:
     elif len(gpus.gpus) < 2:
         yield skipped("there is no second GPU")
     elif len(gpus.peers) < (pairs := len(gpus.gpus) * (len(gpus.gpus) - 1) // 2):
-        yield unknown("", f"NVML does not report peer access for {pairs - len(gpus.peers)} of {pairs} pairs")
+        lost = any(gpu.error and WITHHELD not in gpu.error for gpu in gpus.gpus)
+        yield (unknown if lost else not_offered)("", f"NVML does not report peer access for {pairs - len(gpus.peers)} of {pairs} pairs")
     elif all(status == OK for _, _, status in gpus.peers):
         yield passed("", f"peer access in all {counted(len(gpus.peers), 'pair')} of GPUs")
     for status in sorted({status for _, _, status in gpus.peers} - {OK}):
@@ -51,7 +52,7 @@ def look(machine: Machine) -> Iterator[Found]:
         named = ", ".join(alike[:NAMED]) + (f" and {len(alike) - NAMED} more" if len(alike) > NAMED else "")
         evidence = Evidence("nvmlDeviceGetP2PStatus", f"{status}: {STATUS.get(status, 'unknown')}", "0: OK")
         if status == UNKNOWN:
-            yield unknown("", f"NVML does not know whether there is peer access: {named}", evidence)
+            yield not_offered("", f"NVML does not know whether there is peer access: {named}", evidence)
         elif status == INCAPABLE:
             yield skipped(f"these GPUs do not support peer access: {named}")
         else:

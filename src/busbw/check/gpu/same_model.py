@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from busbw.check.base import Check, passed, skipped, unknown, warned
-from busbw.check.gpu.each import no_gpus
+from busbw.check.base import Check, not_offered, passed, skipped, unknown, warned
+from busbw.check.gpu.each import WITHHELD, no_gpus
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.shell_words import filled
@@ -48,7 +48,8 @@ def look(machine: Machine) -> Iterator[Found]:
         yield from found
         silent = [gpu.label for gpu in gpus.gpus if gpu.error or not all(trait(gpu) for _, _, trait in TRAITS)]
         if silent:
-            yield unknown("", f"NVML does not report model, VBIOS and memory of {', '.join(silent)}")
+            lost = any(gpu.error and WITHHELD not in gpu.error for gpu in gpus.gpus)
+            yield (unknown if lost else not_offered)("", f"NVML does not report model, VBIOS and memory of {', '.join(silent)}")
         elif not found:
             first = readable[0]
             yield passed("", f"{counted(len(readable), 'identical GPU')}: {first.name}, VBIOS {first.vbios}")

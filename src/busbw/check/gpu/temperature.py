@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, judged, unknown
+from busbw.check.base import Check, judged, not_offered
 from busbw.check.gpu.each import each, said, unreported
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Found, Layer
@@ -38,7 +38,7 @@ def _judge(gpu: GpuHealth) -> Found:
     elif limit:
         right, expected, seen = gpu.temperature_c < limit, f"below {limit} C", f"{gpu.temperature_c} C"
     else:
-        return unknown(gpu.label, f"{gpu.temperature_c} C, but NVML reports no limit")
+        return not_offered(gpu.label, f"{gpu.temperature_c} C, but NVML reports no limit")
     return judged(
         right=right,
         subject=gpu.label,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, skipped, warned
+from busbw.check.base import Check, failed, passed, skipped, warned
 from busbw.check.gpu.each import each, said, unreported
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Found, Layer
@@ -11,6 +11,7 @@ from busbw.core.shell_words import filled
 from busbw.host.gpu_health import GpuHealth
 
 IDLE = 0x1
+HARDWARE = ("hw_thermal_slowdown", "hw_power_brake_slowdown")  # a fault of cooling or power supply, which halves the clocks
 
 ROW = CheckRow(
     id="BW011",
@@ -18,11 +19,12 @@ ROW = CheckRow(
     layer=Layer.GPU,
     title="reasons for reduced clocks",
     right="none due to heat, power brake or hardware; the power limit is normal under load",
-    why="Heat and the power brake can halve the clocks. All ranks wait for one slow GPU, and no Xid reports it.",
+    why="Heat and the power brake can halve the clocks. All ranks wait for one slow GPU, and no Xid reports it. It fails if the hardware "
+    "does it for heat or the power brake.",
     fix="check the fans, air flow and power supplies of the chassis; nvidia-smi -i {gpu} -q -d PERFORMANCE,TEMPERATURE,POWER",
     stays="once the cause is gone, the driver raises the clocks itself",
     reads=("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetClockInfo", "nvmlDeviceGetMaxClockInfo"),
-    sources=("nvml.h, nvmlClocksEventReason constants",),
+    sources=("nvml.h, nvmlClocksEventReason constants", "gpud, hw-slowdown"),
 )
 
 
@@ -43,7 +45,8 @@ def _judge(gpu: GpuHealth) -> Found:
     )
     if bad:
         message = f"clocks are reduced: {'; '.join(row.meaning for row in bad)}"
-        return warned(gpu.label, message, *evidence, fix=filled(ROW.fix, gpu=gpu.index))
+        report = failed if any(row.name in HARDWARE for row in bad) else warned
+        return report(gpu.label, message, *evidence, fix=filled(ROW.fix, gpu=gpu.index))
     if gpu.reasons & IDLE:
         return skipped("the GPU is idle: its clocks can be judged only under load: busbw check --load 10", gpu.label)
     return passed(gpu.label, "clocks are not reduced by heat, power brake or hardware", *evidence)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, failed, passed, unknown, warned
+from busbw.check.base import Check, failed, not_offered, passed, warned
 from busbw.check.gpu.each import no_gpus
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -34,7 +34,7 @@ def look(machine: Machine) -> Iterator[Found]:
     loaded = "nvidia_uvm" in machine.modules
     evidence = Evidence(PATH, "present" if DEVICE in names else "absent", "present")
     if not names:
-        yield unknown("", "/dev cannot be listed")
+        yield not_offered("", "/dev cannot be listed")
     elif DEVICE in names:
         yield passed("", f"{PATH} is present", evidence)
     elif machine.container:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, unknown, unread, warned
+from busbw.check.base import Check, not_offered, passed, unread, warned
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.shell_words import filled
@@ -33,7 +33,7 @@ def look(machine: Machine) -> Iterator[Found]:
         return
     if LEGACY in machine.modules:
         message = f"the module {LEGACY} is loaded; busbw does not read its rules"
-        yield unknown("", message, fix="iptables-legacy -S INPUT, which lists them")
+        yield not_offered("", message, fix="iptables-legacy -S INPUT, which lists them")
     if TABLES in machine.modules or not loaded.text:
         yield from _tables(machine)
     elif LEGACY not in machine.modules:
@@ -48,7 +48,7 @@ def _tables(machine: Machine) -> Iterator[Found]:
     try:
         closed = closed_chains(reading.text)
     except ValueError as error:
-        yield unknown("", f"{' '.join(COMMAND)}: {error}")
+        yield not_offered("", f"{' '.join(COMMAND)}: {error}")
         return
     yield from (_closed(chain) for chain in closed)
     if not closed:
@@ -60,7 +60,7 @@ def _closed(chain: Chain) -> Found:
     if chain.accepts:
         accepted = ", ".join(chain.accepts)
         message = f"it accepts {accepted} and drops the rest; whether this covers the cluster is unknown"
-        return unknown(
+        return not_offered(
             chain.place,
             message,
             evidence,

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, skipped, unknown, unread, warned
+from busbw.check.base import Check, not_offered, passed, skipped, unread, warned
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.pci import AMAZON, read_devices
@@ -48,7 +48,7 @@ def _without_module(machine: Machine, driver: str) -> Found:
     kernel = machine.text(RELEASE) or ""
     match = re.match(r"(\d+)\.(\d+)", kernel)
     if match is None:
-        return unknown("", f"{MODULES[0]} is not loaded, and {RELEASE} gives no kernel version")
+        return not_offered("", f"{MODULES[0]} is not loaded, and {RELEASE} gives no kernel version")
     recent = (int(match.group(1)), int(match.group(2))) >= DMA_BUF
     evidence = (Evidence(VERSION, driver, OPEN), Evidence(RELEASE, kernel, "5.12 or newer"))
     if OPEN in driver and recent:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from busbw.check.base import Check, passed, unknown, unread, warned
+from busbw.check.base import Check, not_offered, passed, unread, warned
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.shell_words import filled
@@ -74,7 +74,7 @@ def look(machine: Machine) -> Iterator[Found]:
 def _none(machine: Machine) -> Found:
     if machine.container and machine.text(KTHREADD) != "kthreadd":
         fix = "run busbw check on the host, or in a container with the host's processes (--pid=host, hostPID)"
-        return unknown("", "this container shows only its own processes", Evidence(KTHREADD, "not kthreadd", "kthreadd"), fix=fix)
+        return not_offered("", "this container shows only its own processes", Evidence(KTHREADD, "not kthreadd", "kthreadd"), fix=fix)
     return passed("", "no process hangs in the kernel", Evidence("/proc/*/stat", "no state D"))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, no_environment, passed, skipped, unknown, warned
+from busbw.check.base import Check, no_environment, not_offered, passed, skipped, warned
 from busbw.check.launcher import parameters, programs
 from busbw.check.launcher.mpijob import HOSTFILE, OTHERS
 from busbw.check.machine import Machine
@@ -34,7 +34,7 @@ def look(machine: Machine) -> Iterator[Found]:
     if not every:
         yield passed("", "no variable sets a parameter of Open MPI")
     elif found is None:
-        yield unknown("", "the version of mpirun is not known", *(Evidence(one.where, one.value) for one in every))
+        yield not_offered("", "the version of mpirun is not known", *(Evidence(one.where, one.value) for one in every))
     elif not found.major:
         yield skipped("no mpirun on PATH")
     else:

@@ -1,6 +1,6 @@
 """Limits of this process, which ranks inherit, and how many threads they start."""
 
-from busbw.check.base import unknown, unread
+from busbw.check.base import not_offered, unread
 from busbw.check.machine import Machine
 from busbw.core.checking import Found
 from busbw.host.cgroup import MOUNT, OWN
@@ -27,4 +27,4 @@ def unknown_group(machine: Machine, controller: str) -> Found:
     reading = machine.read(OWN)
     if reading.text is None:
         return unread("", reading, "the cgroup of this process")
-    return unknown("", f"{MOUNT} does not have the {controller} cgroup that {OWN} names for this process")
+    return not_offered("", f"{MOUNT} does not have the {controller} cgroup that {OWN} names for this process")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, failed, no_environment, passed, unknown, warned
+from busbw.check.base import Check, failed, no_environment, not_offered, passed, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.selection import parse
 from busbw.check.nccl.settings import READS, settings
@@ -41,7 +41,7 @@ def look(machine: Machine) -> Iterator[Found]:
     wanted = gloo.value.split(",")
     absent = [name for name in wanted if name not in names]
     if not names:
-        yield unknown("", f"{gloo.text}: no interface is visible here", *evidence)
+        yield not_offered("", f"{gloo.text}: no interface is visible here", *evidence)
     elif absent:
         other = gloo.to(chosen[0]) if chosen and chosen[0] != "lo" else gloo.unset
         yield failed("", f"{gloo.text}: this host has no interface {', '.join(absent)}", *evidence, fix=other)

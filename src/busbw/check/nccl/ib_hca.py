@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, unknown, warned
+from busbw.check.base import Check, not_offered, passed, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.selection import Selection, parse
 from busbw.check.nccl.settings import READS, Setting, each
@@ -43,7 +43,7 @@ def _judge(machine: Machine, setting: Setting) -> Found:
             return warned(
                 "", f"{setting.text}: {_prefixes(selection)}", setting.evidence("= before exact names"), fix=_named(setting, selection)
             )
-        return unknown("", f"{setting.text}: no RDMA device is visible here", *evidence)
+        return not_offered("", f"{setting.text}: no RDMA device is visible here", *evidence)
     return _fault(machine, setting, selection, devices, evidence) or passed(
         "", f"{setting.text} selects {', '.join(selection.chosen(devices))}", *evidence
     )

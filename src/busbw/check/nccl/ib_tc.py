@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, no_environment, passed, skipped, unknown, warned
+from busbw.check.base import Check, no_environment, not_offered, passed, skipped, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nccl.settings import READS, Setting, known, settings
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -41,7 +41,7 @@ def look(machine: Machine) -> Iterator[Found]:
         yield skipped(f"{setting.text}: there is no RoCE port")
     elif not machine.roce_ports:
         where = "no RDMA device is visible here" if known(machine) else "compare it with the hosts' ports and the switches"
-        yield unknown("", f"{VARIABLE} is {decoded(parse_int(setting.value))}: {where}", setting.evidence())
+        yield not_offered("", f"{VARIABLE} is {decoded(parse_int(setting.value))}: {where}", setting.evidence())
     else:
         yield from _ports(machine, setting)
 
@@ -51,7 +51,7 @@ def _ports(machine: Machine, setting: Setting) -> Iterator[Found]:
     unread = [port for port, path in paths.items() if machine.text(path) is None]
     if unread:
         what = f"{VARIABLE} is {decoded(parse_int(setting.value))}; the ports' own class cannot be read"
-        yield unknown("", f"{what}: {machine.read(paths[unread[0]]).reason}", setting.evidence())
+        yield not_offered("", f"{what}: {machine.read(paths[unread[0]]).reason}", setting.evidence())
     for port, path in paths.items():
         if port not in unread:
             yield _compared(setting, port, path, machine.text(path) or "")

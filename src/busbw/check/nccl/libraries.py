@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, skipped, unknown, unread, warned
+from busbw.check.base import Check, not_offered, passed, skipped, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import LIBRARIES, libraries
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -36,7 +36,7 @@ def look(machine: Machine) -> Iterator[Found]:
     evidence = [Evidence(one.path, one.version or "no version in the file") for one in found]
     versions = {one.version for one in found}
     if "" in versions:
-        yield unknown("", "a libnccl.so.2 does not contain its version", *evidence)
+        yield not_offered("", "a libnccl.so.2 does not contain its version", *evidence)
     elif len(versions) == 1:
         yield passed("", f"NCCL {versions.pop()}", *evidence)
     else:

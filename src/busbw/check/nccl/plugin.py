@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import passed, unknown, warned
+from busbw.check.base import not_offered, passed, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import Setting, each
 from busbw.core.checking import Evidence, Found
@@ -30,7 +30,7 @@ def found(machine: Machine, variable: str, kind: str, without: str) -> Iterator[
             tried = " or ".join([missing[0]] if "/" in missing[0] else [missing[0], f"libnccl-{kind}-{missing[0]}.so"])
             return warned("", f"{setting.text}: there is no {tried}; {without}", *evidence, fix=setting.unset)
         if unread:
-            return unknown("", f"whether the library of {setting.text} exists is unknown: {unread}", setting.evidence())
+            return not_offered("", f"whether the library of {setting.text} exists is unknown: {unread}", setting.evidence())
         return passed("", f"{setting.text} is {', '.join(one.text or '' for one in paths.values())}", *evidence)
 
     yield from each(machine, (variable,), judge)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from ipaddress import IPv4Interface
 
-from busbw.check.base import Check, failed, no_environment, passed, unknown, warned
+from busbw.check.base import Check, failed, no_environment, not_offered, passed, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.selection import parse
 from busbw.check.nccl.settings import READS, Setting, known, settings
@@ -44,7 +44,7 @@ def look(machine: Machine) -> Iterator[Found]:
 
 def _unset(machine: Machine, names: tuple[str, ...]) -> Found:
     if not names:
-        return unknown("", f"{VARIABLE} is not set, and no interface is visible")
+        return not_offered("", f"{VARIABLE} is not set, and no interface is visible")
     evidence = (Evidence(f"${VARIABLE}", "not set"), Evidence(NET, ", ".join(names)))
     addresses = read_addresses(machine)
     # NCCL uses only interfaces with an address; those of pods (cali, veth) have no IPv4 address.
@@ -65,7 +65,7 @@ def _set(machine: Machine, setting: Setting, names: tuple[str, ...]) -> Found:
     evidence = [setting.evidence(), Evidence(NET, ", ".join(names) or "no interface")]
     if not names:
         why = "no interface is visible here" if known(machine) else "the interfaces of the hosts are unknown"
-        return unknown("", f"{setting.text}: {why}", *evidence)
+        return not_offered("", f"{setting.text}: {why}", *evidence)
     chosen = selection.chosen(names)
     if not chosen:
         return failed("", f"{setting.text} selects no interface of this host: NCCL stops", *evidence, fix=setting.unset)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, no_environment, passed, unknown, warned
+from busbw.check.base import Check, no_environment, not_offered, passed, warned
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 
@@ -39,7 +39,7 @@ def _judge(machine: Machine, value: str) -> Found:
     here = Evidence(f"${VARIABLE}", value, "not set")
     count = len(machine.host.gpus)
     if not count:
-        return unknown("", f"{VARIABLE}={value}: {machine.host.gpu_reason or 'the GPUs of this host are unknown'}", here)
+        return not_offered("", f"{VARIABLE}={value}: {machine.host.gpu_reason or 'the GPUs of this host are unknown'}", here)
     words = [word.strip() for word in value.split(",") if word.strip()]
     evidence = (here, Evidence("NVML", f"{count} GPUs"))
     absent = [word for word in words if word.lstrip("-").isdecimal() and not 0 <= int(word) < count]

@@ -13,6 +13,7 @@ from busbw.check.nic import (
     gid,
     gid_order,
     link_layer,
+    missing,
     module,
     mtu,
     mtu_equal,
@@ -31,6 +32,7 @@ from busbw.check.nic import (
 
 CHECKS: tuple[Check, ...] = (
     present.CHECK,
+    missing.CHECK,
     state.CHECK,
     physical_state.CHECK,
     subnet_manager.CHECK,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from busbw.check.base import Check, passed, unknown, warned
+from busbw.check.base import Check, not_offered, passed, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import each_port
 from busbw.check.rates import LOADED, Count, window
@@ -37,7 +37,7 @@ def _judge(machine: Machine, port: Port, found: list[Count]) -> Found:
     shares = _shares(recent.counts) or _shares(found)  # too few bits in a short time
     since = recent.since if _shares(recent.counts) else LOADED
     if not shares:
-        return unknown(port.name, "its driver does not count corrected bits, or too few bits were received")
+        return not_offered(port.name, "its driver does not count corrected bits, or too few bits were received")
     netdev, (fixed, bits) = max(shares.items(), key=lambda item: item[1][0] / item[1][1])
     worst = fixed / bits
     seen = Evidence(f"ethtool -S {netdev}: rx_corrected_bits_phy / rx_bits_phy", f"{fixed} / {bits} = {worst:.1e}", f"at most {MOST:g}")

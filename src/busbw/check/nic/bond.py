@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, skipped, unknown, warned
+from busbw.check.base import Check, not_offered, passed, skipped, warned
 from busbw.check.machine import Machine
 from busbw.check.nic.links import fabric
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -37,7 +37,7 @@ def look(machine: Machine) -> Iterator[Found]:
         yield skipped("no bond")
     for name in sorted(named):
         if name not in bonds:
-            yield unknown(name, f"{BONDING}/{name} cannot be read")
+            yield not_offered(name, f"{BONDING}/{name} cannot be read")
             continue
         yield from _judge(name, bonds[name], rdma=_carries_rdma(machine, name, bonds[name]))
 
@@ -52,7 +52,7 @@ def _judge(name: str, bond: Bond, *, rdma: bool) -> Iterator[Found]:
     for message, seen, expected, fix in faults:
         yield warned(name, message, Evidence(f"{BONDING}/{name}", seen, expected), fix=filled(fix, bond=name))
     if not bond.slaves:
-        yield unknown(name, "it has no slaves", Evidence(f"{BONDING}/{name}", "no slave"))
+        yield not_offered(name, "it has no slaves", Evidence(f"{BONDING}/{name}", "no slave"))
     elif not faults:
         yield passed(name, f"{len(bond.slaves)} slaves are up", Evidence(f"{BONDING}/{name}", f"{bond.mode}, {bond.policy}"))
 

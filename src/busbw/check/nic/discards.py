@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from busbw.check.base import Check, passed, unknown, warned
+from busbw.check.base import Check, not_offered, passed, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import LOSS, each_port, evidence, total
 from busbw.check.rates import LOADED, Count, window
@@ -44,7 +44,7 @@ def look(machine: Machine) -> Iterator[Found]:
 
 def _judge(machine: Machine, port: Port, found: list[Count]) -> Found:
     if not any(count.name.startswith(("rx_discards", "tx_discards", "port_xmit_discards")) for count in found):
-        return unknown(port.name, "its driver does not count dropped packets")
+        return not_offered(port.name, "its driver does not count dropped packets")
     recent = window(machine, found)
     values, since = (recent.counts, recent.since) if _packets(recent.counts) else (tuple(found), LOADED)  # an idle port tells nothing new
     dropped, large, packets = total(values, DROPPED), total(values, SIZE), _packets(values)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, skipped, unknown, warned
+from busbw.check.base import Check, passed, skipped, unanswered, warned
 from busbw.check.machine import Machine
 from busbw.check.nic.links import cabled, hardware
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -37,7 +37,7 @@ def look(machine: Machine) -> Iterator[Found]:
     for port, netdev in named:
         found = driver(machine, netdev)
         if isinstance(found, str):
-            yield unknown(port.name, f"the driver of {netdev} cannot be read: {found}")
+            yield unanswered(port.name, f"the driver of {netdev} cannot be read: {found}", found)
             continue
         values = {"driver": found.name, "version": found.version, "firmware": found.firmware, "bus": found.bus}
         evidence = [Evidence(f"ethtool -i {netdev}: {name}", value) for name, value in values.items() if value]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, skipped, unknown, warned
+from busbw.check.base import Check, not_offered, passed, skipped, unanswered, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import LOSS, counts, driver, evidence, total
 from busbw.check.rates import window
@@ -52,14 +52,14 @@ def _plugin(machine: Machine) -> Found:
         return passed("", f"NCCL's plugin is {found[0]}", seen)
     if machine.names(KUBELET):
         message = "NCCL's plugin is not on this node of Kubernetes; the image of the job may have it"
-        return unknown("", message, seen, fix="busbw check in the container of the job")
+        return not_offered("", message, seen, fix="busbw check in the container of the job")
     return warned("", "NCCL's plugin for EFA is in none of the usual folders", seen, fix=ROW.fix)
 
 
 def _device(machine: Machine, port: Port) -> Found:
     found = counts(machine, port, [f"hw_counters/{name}" for name in (GONE, DROPS, PACKETS)], "")
     if isinstance(found, str):
-        return unknown(port.name, f"its counters cannot be read: {found}")
+        return unanswered(port.name, f"its counters cannot be read: {found}", found)
     over = window(machine, found)
     gone, drops, packets = (total(over.counts, name) for name in (GONE, DROPS, PACKETS))
     message = f"{drops} of {packets} packets dropped, {gone} times a remote end did not respond, {over.since}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, judged, skipped, unknown, unread
+from busbw.check.base import Check, judged, not_offered, skipped, unread
 from busbw.check.machine import Machine
 from busbw.check.nic.links import driver
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -34,7 +34,7 @@ def look(machine: Machine) -> Iterator[Found]:
         path = f"/sys/class/net/{port.netdev}/mtu"
         reading = machine.read(path)
         if not port.netdev:
-            yield unknown(port.name, "its interface is not in this network namespace")
+            yield not_offered(port.name, "its interface is not in this network namespace")
         elif not reading.text:
             yield unread(port.name, reading, "the MTU")
         else:

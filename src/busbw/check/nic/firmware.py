@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, judged, skipped, unknown
+from busbw.check.base import Check, judged, skipped, unread
 from busbw.check.machine import Machine
 from busbw.check.nic.links import cabled, kinds
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -34,7 +34,7 @@ def look(machine: Machine) -> Iterator[Found]:
         path = f"{RDMA}/{port.device}/fw_ver"
         own = machine.text(path)
         if not own:
-            yield unknown(port.device, f"its firmware cannot be read: {machine.read(path).reason or path}")
+            yield unread(port.device, machine.read(path), "its firmware")
             continue
         versions = [machine.text(f"{RDMA}/{like.device}/fw_ver") or "" for like in likes]
         usual = max(versions, key=versions.count)

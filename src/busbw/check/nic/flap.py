@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from statistics import median
 
-from busbw.check.base import Check, failed, passed, skipped, unknown, warned
+from busbw.check.base import Check, failed, passed, skipped, unanswered, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import cabled, counts, evidence, hardware
 from busbw.check.nic.symbol_errors import CLEAR
@@ -35,7 +35,8 @@ def look(machine: Machine) -> Iterator[Found]:
     ports = cabled(machine)
     if not ports:
         yield skipped("no RDMA port with a cable")
-    found = {port.name: _counts(machine, port) for port in ports}
+    read = {port.name: counts(machine, port, ("counters/link_downed",), "link_down_events_phy") for port in ports}
+    found = {port.name: _counts(machine, port, read[port.name]) for port in ports}
     totals = {name: max(count.value for count in counted) for name, counted in found.items() if counted}
     rises = {name: _rise(counted) for name, counted in found.items() if counted}
     common, seconds = _median(list(totals.values())), interval_s(machine)
@@ -43,7 +44,8 @@ def look(machine: Machine) -> Iterator[Found]:
     for port in ports:
         counted, rise = found[port.name], rises.get(port.name)
         if not counted:
-            yield unknown(port.name, "no link-down counter can be read")
+            reason = read[port.name]
+            yield unanswered(port.name, "no link-down counter can be read", reason if isinstance(reason, str) else "")
         elif seconds and rise is not None:
             yield _recent(port, counted, rise, common_rise, seconds)
         else:
@@ -75,8 +77,7 @@ def _ever(port: Port, counted: list[Count], times: int, common: float) -> Found:
     return passed(port.name, message, *seen)
 
 
-def _counts(machine: Machine, port: Port) -> list[Count]:
-    counted = counts(machine, port, ("counters/link_downed",), "link_down_events_phy")
+def _counts(machine: Machine, port: Port, counted: list[Count] | str) -> list[Count]:
     carriers = [count for netdev in hardware(machine, port) if (count := _carrier(machine, netdev))]
     return ([] if isinstance(counted, str) else counted) + carriers
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, skipped, unknown, warned
+from busbw.check.base import Check, not_offered, passed, skipped, warned
 from busbw.check.machine import Machine
 from busbw.check.nic.links import fabric, holder, no_fabric
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -40,7 +40,7 @@ def look(machine: Machine) -> Iterator[Found]:
         index = found[port.name]
         where = f"{port.path}/gid_attrs/types/{index}"
         if index is None:
-            yield unknown(port.name, "it shows no RoCE v2 GID with a routable address")
+            yield not_offered(port.name, "it shows no RoCE v2 GID with a routable address")
         elif index == usual:
             yield passed(port.name, f"its RoCE v2 GID has index {index}", Evidence(where, V2))
         else:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from busbw.check.base import skipped, unknown
+from busbw.check.base import skipped, unanswered
 from busbw.check.machine import Machine, Port
 from busbw.check.rates import Count, with_rises
 from busbw.core.checking import Evidence, Found
@@ -173,7 +173,10 @@ def each_port(
         yield skipped("no RoCE port" if ethernet else "no RDMA port with a cable")
     for port in ports:
         found = counts(machine, port, files, pattern)
-        yield unknown(port.name, f"the counters cannot be read: {found}") if isinstance(found, str) else judge(port, found)
+        if isinstance(found, str):
+            yield unanswered(port.name, f"the counters cannot be read: {found}", found)
+        else:
+            yield judge(port, found)
 
 
 def total(found: Sequence[Count], pattern: str) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, skipped, unknown, warned
+from busbw.check.base import Check, passed, skipped, unanswered, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import cabled, counts, evidence, hardware, total
 from busbw.check.rates import window
@@ -50,7 +50,7 @@ def _judge(machine: Machine, port: Port) -> Found:
         risen = ", ".join(f"{count.name} {count.value}" for count in events if count.value)
         return warned(port.name, f"events {over.since}: {risen}", *evidence(events), fix=fix, weight=total(events, ".*"))
     if not events:
-        return unknown(port.name, f"its driver does not count module events: {counted}")
+        return unanswered(port.name, f"its driver does not count module events: {counted}", str(counted))
     warmest = f", {sensors[0][0].seen}" if sensors else ""
     return passed(port.name, f"no event {over.since}{warmest}", *evidence(events), *(evidence for evidence, _ in sensors))
 

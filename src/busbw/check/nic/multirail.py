@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from ipaddress import IPv4Interface
 
-from busbw.check.base import Check, passed, skipped, unknown, warned
+from busbw.check.base import Check, not_offered, passed, skipped, unanswered, warned
 from busbw.check.machine import Machine
 from busbw.check.nic.links import fabric, holder, no_fabric
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -39,7 +39,7 @@ def look(machine: Machine) -> Iterator[Found]:
         return
     addresses = read_addresses(machine)
     if isinstance(addresses, str):
-        yield unknown("", f"addresses cannot be read: {addresses}")
+        yield unanswered("", f"addresses cannot be read: {addresses}", addresses)
         return
     networks: dict[str, list[str]] = {}
     for name in names:
@@ -48,7 +48,7 @@ def look(machine: Machine) -> Iterator[Found]:
                 networks.setdefault(str(address.network), []).append(name)
     shared = {network: members for network, members in networks.items() if len(members) > 1}
     if not networks:
-        yield unknown("", "the RoCE interfaces have no IPv4 address here")
+        yield not_offered("", "the RoCE interfaces have no IPv4 address here")
     elif not shared:
         yield passed("", f"{len(networks)} networks, one for each interface", Evidence(IPV4, ", ".join(networks)))
     for network, members in shared.items():
@@ -58,7 +58,7 @@ def look(machine: Machine) -> Iterator[Found]:
 def _judge(machine: Machine, network: str, name: str, members: int) -> Found:
     seen = {setting: _value(machine, setting, name) for setting in (*LEAST, "rp_filter")}
     if None in seen.values():
-        return unknown(name, f"{members} RoCE interfaces are in {network}, but {CONF}/{name} cannot be read")
+        return not_offered(name, f"{members} RoCE interfaces are in {network}, but {CONF}/{name} cannot be read")
     wrong = [setting for setting, least in LEAST.items() if (seen[setting] or 0) < least]
     wrong += ["rp_filter"] if seen["rp_filter"] == STRICT else []
     expected = {"arp_ignore": "1", "arp_announce": "2", "rp_filter": "0 or 2"}

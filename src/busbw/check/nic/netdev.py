@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, failed, passed, skipped, unknown, unread, warned
+from busbw.check.base import Check, failed, not_offered, passed, skipped, unanswered, unread, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import driver, fabric, hardware, holder, no_fabric, uppers
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -41,7 +41,9 @@ def look(machine: Machine) -> Iterator[Found]:
 def _judge(machine: Machine, port: Port, addresses: dict[str, list[Address]] | str) -> Found:
     netdev = holder(machine, port)
     if not netdev:
-        return unknown(port.name, "its interface is not in this network namespace", fix="run busbw check on the host, or with --net=host")
+        return not_offered(
+            port.name, "its interface is not in this network namespace", fix="run busbw check on the host, or with --net=host"
+        )
     states = []
     for name in hardware(machine, port):
         reading = machine.read(f"/sys/class/net/{name}/operstate")
@@ -53,9 +55,9 @@ def _judge(machine: Machine, port: Port, addresses: dict[str, list[Address]] | s
         message = f"{', '.join(down)} is not up" if len(down) == 1 else f"{', '.join(down)} are not up"
         return warned(port.name, message, *states, fix=filled(SET_UP, netdev=down[0]))
     if isinstance(addresses, str):
-        return unknown(port.name, f"addresses cannot be read: {addresses}", *states)
+        return unanswered(port.name, f"addresses cannot be read: {addresses}", addresses, *states)
     if netdev not in addresses:
-        return unknown(port.name, f"{netdev} is not in this network namespace", *states, fix="run busbw check on the host")
+        return not_offered(port.name, f"{netdev} is not in this network namespace", *states, fix="run busbw check on the host")
     holders = dict.fromkeys((netdev, port.netdev, *uppers(machine, port.netdev)))
     own = [(name, address) for name in holders for address in addresses.get(name, [])]
     return _addressed(machine, port, netdev, own, states)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, unknown, warned
+from busbw.check.base import Check, not_offered, passed, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import each_port, evidence, total
 from busbw.check.rates import HOUR_S, NOT_KNOWN, Count, too_fast, window
@@ -48,7 +48,7 @@ def _judge(machine: Machine, port: Port, found: list[Count]) -> Found:
     if now > PERCENT or lost or often:
         return warned(port.name, message, *evidence(found), fix=fix, weight=stalled + lost)
     if over.seconds is None and stalled >= SECONDS:
-        return unknown(port.name, f"{message}; {NOT_KNOWN}", *evidence(found), fix=WATCH)
+        return not_offered(port.name, f"{message}; {NOT_KNOWN}", *evidence(found), fix=WATCH)
     return passed(port.name, message, *evidence(found))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, skipped, unknown, warned
+from busbw.check.base import Check, passed, skipped, unread, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nccl.settings import READS, settings
 from busbw.check.nic.links import kinds
@@ -41,7 +41,7 @@ def look(machine: Machine) -> Iterator[Found]:
         evidence = Evidence(f"{port.path}/pkeys/{index}", own.get(index, "no key"), "0x8000 or more")
         fix = filled(ROW.fix, device=port.device)
         if not own:
-            yield unknown(port.name, "its partition keys cannot be read")
+            yield unread(port.name, machine.read(f"{port.path}/pkeys/0"), "its partition keys")
         elif not int(own.get(index, "0"), 16) & FULL:
             yield warned(port.name, f"it is not a full member of the partition at index {index}", evidence, fix=fix)
         elif own != usual:

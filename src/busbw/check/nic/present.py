@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, failed, passed, skipped, unknown, warned
+from busbw.check.base import Check, failed, not_offered, passed, skipped, warned
 from busbw.check.machine import Machine
 from busbw.check.nic.links import gpu_server
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -14,6 +14,7 @@ PCI = "/sys/bus/pci/devices"
 MODULES = {"0x15b3": ("mlx5_core", "mlx5_ib"), "0x14e4": ("bnxt_en", "bnxt_re"), "0x1d0f": ("efa", "efa"), "0x1ded": ("erdma", "erdma")}
 THOR = ("0x1750", "0x1751", "0x1752", "0x1760")  # cards of 100 to 400 Gbit/s, which should have RDMA
 NVIDIA, BROADCOM, AMAZON, ALIBABA = MODULES
+GONE = b"\xff" * 16  # read from a card that does not respond; of a virtual function only the first 4 bytes are so
 
 ROW = CheckRow(
     id="BW060",
@@ -24,7 +25,7 @@ ROW = CheckRow(
     why="Without its RDMA driver NCCL does not see the card. It uses the others, or falls back to TCP.",
     fix="modprobe {module}",
     stays="lost at the next reboot; name the module in /etc/modules-load.d/rdma.conf",
-    reads=("/sys/bus/pci/devices/*/{vendor,device,class,driver,physfn,net}", "/sys/class/infiniband/*/device", "/proc/modules"),
+    reads=("/sys/bus/pci/devices/*/{vendor,device,class,driver,physfn,net,config}", "/sys/class/infiniband/*/device", "/proc/modules"),
     sources=("Linux drivers/infiniband/hw/{mlx5,bnxt_re,efa,erdma}",),
 )
 
@@ -38,7 +39,7 @@ def look(machine: Machine) -> Iterator[Found]:
         if machine.names(PCI):
             yield skipped("no network card with RDMA on PCI")
         else:
-            yield unknown("", f"{PCI} cannot be read")
+            yield not_offered("", f"{PCI} cannot be read")
     for bdf, vendor in cards.items():
         yield _judge(machine, bdf, vendor, devices, models)
 
@@ -62,21 +63,29 @@ def _judge(machine: Machine, bdf: str, vendor: str, devices: dict[str, str], mod
     ethernet, rdma = MODULES[vendor]
     card = bdf.rpartition(".")[0]
     shared = next((name for address, name in devices.items() if address.rpartition(".")[0] == card and "bond" in name), "")
+    if (machine.read(f"{PCI}/{bdf}/config").data or b"").startswith(GONE):
+        seen = Evidence(f"{PCI}/{bdf}/config", "ff ff ff ff", f"{vendor[4:]} {vendor[2:4]} ...")
+        return failed(
+            bdf,
+            "the card does not respond on PCI: it has fallen off the bus",
+            seen,
+            fix=filled("dmesg | grep {bdf}; drain the host and reboot it", bdf=bdf),
+        )
     evidence = Evidence(f"{RDMA}/*/device", devices.get(bdf, shared) or "none for this function", "an RDMA device")
     if bdf in devices or shared:
         return passed(bdf, f"it is {devices.get(bdf, shared)}", evidence)
+    if not bound:
+        return failed(bdf, "it has no driver", evidence, Evidence(path, "no driver", ethernet), fix=filled(ROW.fix, module=ethernet))
     if machine.container:
-        return unknown(bdf, "this container may not show its RDMA device", evidence)
+        return not_offered(bdf, "this container may not show its RDMA device", evidence)
     ethernet_only = (machine.text(f"{PCI}/{bdf}/class") or "").startswith(ETHERNET) and vendor in (NVIDIA, BROADCOM)
     report = warned if ethernet_only and machine.text(f"{PCI}/{bdf}/device") not in models and not gpu_server(machine) else failed
-    if not bound:
-        return report(bdf, "it has no driver", evidence, Evidence(path, "no driver", ethernet), fix=filled(ROW.fix, module=ethernet))
     if rdma not in machine.modules:
         return report(
             bdf, f"{rdma} is not loaded", evidence, Evidence("/proc/modules", f"no {rdma}", rdma), fix=filled(ROW.fix, module=rdma)
         )
     if "net" in machine.names(f"{PCI}/{bdf}") and not machine.names(f"{PCI}/{bdf}/net"):
-        return unknown(bdf, "its interface is in another network namespace, such as a pod's, and its RDMA device may be too", evidence)
+        return not_offered(bdf, "its interface is in another network namespace, such as a pod's, and its RDMA device may be too", evidence)
     return report(
         bdf,
         f"{rdma} is loaded, but created no RDMA device",

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, skipped, unknown, unread, warned
+from busbw.check.base import Check, not_offered, passed, skipped, unread, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import cabled, kinds
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -52,7 +52,9 @@ def _judge(machine: Machine, port: Port, likes: list[Port]) -> Found:
             fix=filled(ROW.fix, device=port.device),
         )
     if own[1] < LANES and len(rates) < 2:
-        return unknown(port.name, f"{own[1]} of {LANES} lanes: normal for an SFP port or a breakout cable, otherwise degraded", evidence)
+        return not_offered(
+            port.name, f"{own[1]} of {LANES} lanes: normal for an SFP port or a breakout cable, otherwise degraded", evidence
+        )
     lanes = "" if own[1] >= LANES else f" over {own[1]} lanes, like all of the same model"
     return passed(port.name, f"{own[0]:g} Gbit/s{lanes}", evidence)
 

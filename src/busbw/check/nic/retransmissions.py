@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from statistics import median
 
-from busbw.check.base import Check, passed, unknown, warned
+from busbw.check.base import Check, not_offered, passed, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import LOSS, cabled, counts, each_port, evidence, total
 from busbw.check.rates import Window, window
@@ -46,7 +46,7 @@ def look(machine: Machine) -> Iterator[Found]:
 def _judge(port: Port, over: Window, common: float) -> Found:
     found, names = over.counts, {count.name for count in over.counts}
     if not names & set(AGAIN):
-        return unknown(port.name, "its driver does not count retransmissions")
+        return not_offered(port.name, "its driver does not count retransmissions")
     again, gave_up = total(found, "|".join(AGAIN)), total(found, "|".join(GAVE_UP))
     packets = total(found, "|".join(PACKETS))
     seen = evidence(found, "|".join((*GAVE_UP, *AGAIN, *SHOWN)))
@@ -58,7 +58,7 @@ def _judge(port: Port, over: Window, common: float) -> Found:
         return warned(port.name, f"{gave_up} times a connection gave up {over.since}{on_others}", *seen, fix=fix, weight=gave_up)
     message += f"; {gave_up} connections gave up, as when a job is killed" if gave_up else ""
     if again and not names & set(PACKETS):
-        return unknown(port.name, message, *seen)
+        return not_offered(port.name, message, *seen)
     return warned(port.name, message, *seen, fix=fix, weight=again) if again > LOSS * packets else passed(port.name, message, *seen)
 
 

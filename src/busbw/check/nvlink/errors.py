@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from statistics import median
 
-from busbw.check.base import Check, passed, unknown, warned
+from busbw.check.base import Check, not_offered, passed, warned
 from busbw.check.machine import Machine
 from busbw.check.nvlink.linked import linked
 from busbw.check.rates import LOADED, interval_s, span
@@ -77,7 +77,7 @@ def _judge(gpu: GpuHealth, over: Errors, usual: dict[str, float], since: str) ->
         if (count and name in RECOVERIES) or (count >= FEW and count > FEW * usual[name])
     ]
     if silent and not bad:
-        return unknown(gpu.label, f"the GPU or driver has no error counters for {counted(len(silent), 'active link')}")
+        return not_offered(gpu.label, f"the GPU or driver has no error counters for {counted(len(silent), 'active link')}")
     every = sum(sum(errors.values()) for errors in own.values())
     if not bad:
         return passed(gpu.label, f"no recovery and no outlier; {every} errors on {len(gpu.active)} links {since}")

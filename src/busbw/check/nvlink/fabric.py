@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, failed, passed, unknown, warned
+from busbw.check.base import Check, failed, not_offered, passed, warned
 from busbw.check.gpu.each import confined
 from busbw.check.machine import Machine
 from busbw.check.nvlink.linked import switched
@@ -67,7 +67,7 @@ def _service(machine: Machine, named: str) -> Found:
     if state == "active":
         return passed("", f"the fabric manager is active; the driver reports no fabric state for {named}", evidence)
     if state in ("", ABSENT) or machine.hypervisor or confined(machine):  # it can run in a container of NVIDIA's GPU operator
-        return unknown("", f"the driver reports no fabric state for {named}, and the fabric manager is not visible here", evidence)
+        return not_offered("", f"the driver reports no fabric state for {named}, and the fabric manager is not visible here", evidence)
     return failed("", f"the fabric manager is {state}: CUDA fails with error 802", evidence, fix=ROW.fix)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, skipped, unknown, warned
+from busbw.check.base import Check, not_offered, passed, skipped, unanswered, warned
 from busbw.check.machine import Machine
 from busbw.check.nvlink.linked import switched
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -41,7 +41,7 @@ def look(machine: Machine) -> Iterator[Found]:
         yield (
             skipped("the NVLink domain of this machine has no other hosts")
             if known
-            else unknown("", "NVML reports no fabric for these GPUs")
+            else not_offered("", "NVML reports no fabric for these GPUs")
         )
         return
     yield _channels(machine)
@@ -64,7 +64,8 @@ def _domain(machine: Machine) -> Iterator[Found]:
         COMMAND, f"domain {domain or 'not reported'}, {len(nodes) - len(bad)} of {len(nodes)} nodes {READY}", f"{UP}, all {READY}"
     )
     if not domain and not nodes:
-        yield unknown("", f"the state of IMEX cannot be read: {reading.reason or 'no node in the answer'}", fix=COMMAND)
+        reason = reading.reason or "no node in the answer"
+        yield unanswered("", f"the state of IMEX cannot be read: {reason}", reason, fix=COMMAND)
     elif bad:
         named = ", ".join(f"{address} {state}" for address, state in list(bad.items())[:NAMED])
         yield warned("", f"{counted(len(bad), 'IMEX node')} not {READY}: {named}", evidence, fix=ROW.fix)

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterator
 
-from busbw.check.base import skipped, unknown
-from busbw.check.gpu.each import no_gpus
+from busbw.check.base import not_offered, skipped, unknown
+from busbw.check.gpu.each import WITHHELD, no_gpus, unreadable
 from busbw.check.machine import Machine
 from busbw.core.checking import Found
 from busbw.host.gpu import nvlink_rate
@@ -41,7 +41,7 @@ def linked(machine: Machine, judge: Callable[[GpuHealth], Found]) -> Iterator[Fo
         yield missing
     for gpu in gpus.gpus:
         if gpu.error or gpu.links is None:
-            yield unknown(gpu.label, f"NVML cannot read its links{f': {gpu.error}' if gpu.error else ''}")
+            yield unreadable(gpu, "links", "its links")
         elif not gpu.active:
             yield skipped("no active NVLink", gpu.label)
         else:
@@ -58,5 +58,6 @@ def switched(machine: Machine) -> tuple[tuple[GpuHealth, ...], Found | None]:
         return behind, None
     unclear = [gpu.label for gpu in gpus.gpus if gpu.error or gpu.links is None or any(link.remote is None for link in gpu.active)]
     if unclear:
-        return (), unknown("", f"NVML does not report where the links of {', '.join(unclear)} lead")
+        lost = any((gpu.error and WITHHELD not in gpu.error) or (not gpu.error and gpu.links is None) for gpu in gpus.gpus)
+        return (), (unknown if lost else not_offered)("", f"NVML does not report where the links of {', '.join(unclear)} lead")
     return (), skipped("no GPU is behind NVSwitch")

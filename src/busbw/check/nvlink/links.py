@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, failed, passed, skipped, unknown, warned
-from busbw.check.gpu.each import no_gpus
+from busbw.check.base import Check, failed, not_offered, passed, skipped, unknown
+from busbw.check.gpu.each import no_gpus, unreadable
 from busbw.check.machine import Machine
 from busbw.check.nvlink.linked import bridged, expected
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -24,7 +24,11 @@ ROW = CheckRow(
     "reseat or replace the GPU",
     stays="a reset helps if the fault was transient",
     reads=("nvmlDeviceGetNvLinkState",),
-    sources=("data sheets of the GPUs: the table in busbw's model of hardware", "NVIDIA Health Validation, checks"),
+    sources=(
+        "data sheets of the GPUs: the table in busbw's model of hardware",
+        "NVIDIA Health Validation, checks",
+        "Azure node health checks, check_nvlink_status",
+    ),
 )
 
 
@@ -35,7 +39,7 @@ def look(machine: Machine) -> Iterator[Found]:
         yield missing
     for gpu in gpus.gpus:
         if gpu.error or gpu.links is None:
-            yield unknown(gpu.label, f"NVML cannot read its links{f': {gpu.error}' if gpu.error else ''}")
+            yield unreadable(gpu, "links", "its links")
         else:
             yield _judge(gpu, alone=len(gpus.gpus) == 1, virtual=bool(machine.hypervisor))
 
@@ -56,13 +60,13 @@ def _judge(gpu: GpuHealth, *, alone: bool, virtual: bool) -> Found:
         return unknown(gpu.label, message, evidence)
     if virtual and not gpu.switched:
         message = f"{active} of {row.links} NVLinks are active; others may lead to GPUs outside this virtual machine"
-        return unknown(gpu.label, message, evidence)
+        return not_offered(gpu.label, message, evidence)
     if gpu.mig:
         return skipped(f"{active} of {row.links} NVLinks are active: MIG is on, which switches them off on A100", gpu.label)
     fix = filled(ROW.fix, gpu=gpu.index)
     if not active:
         return failed(gpu.label, f"none of its {row.links} NVLinks is active", evidence, fix=fix)
-    return warned(gpu.label, f"{active} of {row.links} NVLinks are active", evidence, fix=fix)
+    return failed(gpu.label, f"{active} of {row.links} NVLinks are active", evidence, fix=fix)
 
 
 CHECK = Check(ROW, look)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, unknown, warned
+from busbw.check.base import Check, not_offered, passed, warned
 from busbw.check.machine import Machine
 from busbw.check.nvlink.linked import expected, linked, rate
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -33,7 +33,7 @@ def _judge(gpu: GpuHealth) -> Found:
     rates = {link.number: rate(gpu, link) for link in gpu.active}
     known = {number: one for number, one in rates.items() if one}
     if len(known) < len(rates):
-        return unknown(gpu.label, f"NVML does not report the speed of {counted(len(rates) - len(known), 'active link')}")
+        return not_offered(gpu.label, f"NVML does not report the speed of {counted(len(rates) - len(known), 'active link')}")
     row = expected(gpu)
     right = row.link_rate if row else max(known.values())
     slow = {number: one for number, one in known.items() if one < right}

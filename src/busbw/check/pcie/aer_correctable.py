@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, skipped, unknown, unread, warned
+from busbw.check.base import Check, not_offered, passed, skipped, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.parts import NONE
 from busbw.check.pcie.aer import Counts, counts
@@ -49,7 +49,7 @@ def _judge(machine: Machine, read: list[Counts]) -> Iterator[Found]:
         limit = _allowed(machine, one.bdf)
         text = f"{counted(one.total, 'correctable error')} since boot ({one.bdf})"
         if limit is None:
-            yield unknown(one.part.name, f"{text}; the speed of its link is unknown", Evidence(one.path, one.text))
+            yield not_offered(one.part.name, f"{text}; the speed of its link is unknown", Evidence(one.path, one.text))
         elif seconds and one.path in before:
             yield _recent(one, risen("aer", before[one.path], one.total) or 0, seconds, limit)
         else:

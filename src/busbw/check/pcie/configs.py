@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from busbw.check.base import unknown
+from busbw.check.base import broken, unanswered
 from busbw.check.machine import Machine
 from busbw.core.checking import Found
 from busbw.core.overall import AS_ROOT
 from busbw.host.pci_config import Config, read_config
+from busbw.host.source import Reading
 
 EXPRESS_READ, EXTENDED_READ = "PCI Express capability", "extended capabilities"
 
@@ -25,7 +26,8 @@ class Configs:
         if not self.reasons:
             return []
         more = f" (and {len(self.reasons) - 1} more)" if len(self.reasons) > 1 else ""
-        return [unknown(subject, f"{self.reasons[0]}{more}", fix="" if self.root else AS_ROOT)]
+        first = next((reason for reason in self.reasons if broken(Reading(None, reason))), self.reasons[0])
+        return [unanswered(subject, f"{first}{more}", first, fix="" if self.root else AS_ROOT)]
 
 
 def express(machine: Machine, addresses: Iterable[str]) -> Configs:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, judged, skipped, unknown
+from busbw.check.base import Check, judged, not_offered, skipped
 from busbw.check.machine import Machine
 from busbw.check.parts import Part, gpus, rdma_nics, with_cpu
 from busbw.check.pcie.upstream import BRIDGES, nearest
@@ -41,7 +41,7 @@ def _path(machine: Machine, gpu: Part, ports: list[Part]) -> Found:
         return skipped(f"{model} is connected to its CPU by NVLink-C2C", gpu.name)
     nic = nearest(gpu, ports, machine)
     if nic is None or gpu.device.above is None:
-        return unknown(gpu.name, f"{gpu.path} does not show which bridges are above it")
+        return not_offered(gpu.name, f"{gpu.path} does not show which bridges are above it")
     return judged(
         right=shared(gpu.device, nic.device) > 0,
         subject=gpu.name,

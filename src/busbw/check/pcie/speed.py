@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, skipped, unknown, warned
+from busbw.check.base import Check, not_offered, passed, skipped, warned
 from busbw.check.machine import Machine
 from busbw.check.parts import NONE, Part, with_cpu
 from busbw.check.pcie.upstream import Step, no_link, upstream
@@ -65,7 +65,7 @@ def _slow(step: Step, *, idle: bool) -> Found:
     text = f"{step.name} runs at {step.below.speed:g} of {wanted(step):g} GT/s"
     if idle:
         fix = "busbw check --load 10"
-        return unknown(step.part.name, f"{text}; an idle GPU lowers its link speed", evidence, fix=fix)
+        return not_offered(step.part.name, f"{text}; an idle GPU lowers its link speed", evidence, fix=fix)
     return warned(step.part.name, text, evidence, fix=filled(ROW.fix, bdf=step.lower))
 
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from busbw.check.base import skipped, unknown
+from busbw.check.base import skipped, unknown, unread
 from busbw.check.machine import Machine
 from busbw.check.parts import Part, gpus, nics, slots
-from busbw.core.checking import Found
+from busbw.core.checking import Evidence, Found
 from busbw.host.pci import AMD, Link, at, links, read_link, shared
 from busbw.host.pci_config import read_config
 
@@ -80,4 +80,9 @@ def no_link(machine: Machine, part: Part, what: str) -> Found:
         return skipped("it is not a PCI Express device", part.name)
     if machine.hypervisor:
         return skipped(f"the hypervisor hides the {what} of its link", part.name)
-    return unknown(part.name, f"{part.path} does not show the {what} of its link")
+    path = f"{part.path}/current_link_{what.partition(' ')[0]}"
+    reading = machine.read(path)
+    if reading.text is None:
+        return unread(part.name, reading, f"the {what} of its link")
+    shown = Evidence(path, reading.text, f"a {what}")
+    return unknown(part.name, f"it does not show the {what} of its link, as after a fall off the bus", shown, fix="lspci -vv; dmesg | tail")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, skipped, unknown, warned
+from busbw.check.base import Check, not_offered, passed, skipped, unknown, warned
 from busbw.check.machine import Machine
 from busbw.check.roce.settings import STAYS, Setting, absent, settings, values
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -32,7 +32,7 @@ def look(machine: Machine) -> Iterator[Found]:
     table = [values(machine, setting) for setting in found]
     known = [what for what in table[0] if any(one[what] for one in table)]
     if not known:
-        yield unknown("", "no setting of RoCE can be read here")
+        yield not_offered("", "no setting of RoCE can be read here")
         return
     differing = 0
     for what in known:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, skipped, unknown, warned
+from busbw.check.base import Check, not_offered, passed, skipped, warned
 from busbw.check.machine import Machine
 from busbw.check.roce.settings import absent, settings
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -36,7 +36,7 @@ def look(machine: Machine) -> Iterator[Found]:
     if not found:
         yield skipped(absent(machine))
     elif not states:
-        yield unknown("", "the settings of RoCE cannot be read")
+        yield not_offered("", "the settings of RoCE cannot be read")
     elif not chosen:
         yield skipped("no RoCE port has flow control or trusts DSCP")
     else:
@@ -47,13 +47,13 @@ def look(machine: Machine) -> Iterator[Found]:
 def _judge(machine: Machine, *, firmware: bool) -> Found:
     files = read_setters(machine)
     if isinstance(files, str):
-        return unknown("", f"what sets RoCE at boot is unknown: {files}")
+        return not_offered("", f"what sets RoCE at boot is unknown: {files}")
     enabled = [one for one in files if one.enabled]
     if enabled:
         seen = [Evidence(one.path, ", ".join(one.words)) for one in enabled]
         return passed("", f"{enabled[0].path} sets it at boot", *seen)
     if machine.container:
-        return unknown("", "no file of this container sets it at boot; a file of the host may", fix="busbw check on the host")
+        return not_offered("", "no file of this container sets it at boot; a file of the host may", fix="busbw check on the host")
     if files:
         name = files[0].path.rpartition("/")[2]
         seen = [Evidence(one.path, "not enabled", "enabled") for one in files]
@@ -65,7 +65,7 @@ def _judge(machine: Machine, *, firmware: bool) -> Found:
     if firmware:
         return passed("", "the NICs take it from the switch (DCBX in firmware)", Evidence("dcb", "DCBX is not the host's"))
     if machine.names(KUBELET):
-        return unknown("", "no file sets it at boot; on this node of Kubernetes the NIC Configuration Operator may")
+        return not_offered("", "no file sets it at boot; on this node of Kubernetes the NIC Configuration Operator may")
     return warned("", "no file of this host sets it at boot", Evidence(CALL, "none", "a unit, rule or script"), fix=ROW.fix)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, skipped, unknown, warned
+from busbw.check.base import Check, not_offered, passed, skipped, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import READS
 from busbw.check.roce.settings import Setting, absent, listed, sent_class, settings
@@ -43,7 +43,7 @@ def look(machine: Machine) -> Iterator[Found]:
     if missing:
         names = ", ".join(port.name for port in missing)
         fix = filled(MAKE, device=missing[0].device, path=rdma_cm_path(missing[0].device, missing[0].number, NAME))
-        yield unknown("", f"{CONFIGFS} has no directory for {names}; Linux uses 0 by default", fix=fix)
+        yield not_offered("", f"{CONFIGFS} has no directory for {names}; Linux uses 0 by default", fix=fix)
     for setting in found.values():
         if setting.port not in missing:
             yield _judge(machine, setting)
@@ -54,7 +54,7 @@ def _judge(machine: Machine, setting: Setting) -> Found:
     path = rdma_cm_path(port.device, port.number, NAME)
     text = machine.text(path) or ""
     if not text.isdecimal():
-        return unknown(port.name, f"the type of service is '{text}', not a number", Evidence(path, text))
+        return not_offered(port.name, f"the type of service is '{text}', not a number", Evidence(path, text))
     value = int(text)
     other, where = sent_class(machine, port)
     priority, lossless = qos.priority(value), qos.lossless
@@ -63,7 +63,7 @@ def _judge(machine: Machine, setting: Setting) -> Found:
     if lossless and priority in lossless:
         return passed(port.name, f"{decoded(value)} has priority {priority}, which is lossless", Evidence(path, text))
     if other is None or not lossless:
-        return unknown(port.name, f"{decoded(value)}; there is nothing here to compare it with", Evidence(path, text))
+        return not_offered(port.name, f"{decoded(value)}; there is nothing here to compare it with", Evidence(path, text))
     fix = filled(ROW.fix, value=other, device=port.device, port=port.number)
     expected = f"{other}, from {where}, or one with priority {listed(lossless)}"
     return warned(port.name, f"{decoded(value)}, while other RDMA packets have {decoded(other)}", Evidence(path, text, expected), fix=fix)

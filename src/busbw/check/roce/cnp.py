@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, unknown, warned
+from busbw.check.base import Check, not_offered, passed, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import each_port, evidence, total
 from busbw.check.rates import LOADED, Count, window
@@ -37,7 +37,7 @@ def look(machine: Machine) -> Iterator[Found]:
 
 def _judge(machine: Machine, port: Port, found: list[Count]) -> Found:
     if len(found) < 2:
-        return unknown(port.name, "its driver does not count congestion notifications")
+        return not_offered(port.name, "its driver does not count congestion notifications")
     recent = window(machine, found)
     values, since = (recent.counts, recent.since) if total(recent.counts, ".*") else (tuple(found), LOADED)  # none came
     ignored, handled = total(values, IGNORED), total(values, HANDLED)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, skipped, unknown, warned
+from busbw.check.base import Check, not_offered, passed, skipped, warned
 from busbw.check.machine import Machine
 from busbw.check.roce.settings import OFED, STAYS, Setting, absent, hidden, listed, settings
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -35,7 +35,7 @@ def look(machine: Machine) -> Iterator[Found]:
 def _judge(machine: Machine, setting: Setting) -> Found:
     qos = setting.qos
     if qos.notify is None or qos.react is None:
-        return unknown(setting.subject, hidden(machine, f"/sys/class/net/{qos.netdev}/ecn cannot be read: {OFED}"))
+        return not_offered(setting.subject, hidden(machine, f"/sys/class/net/{qos.netdev}/ecn cannot be read: {OFED}"))
     parts = {"roce_np": qos.notify, "roce_rp": qos.react}
     wanted = qos.lossless or ()
     expected = listed(wanted) if wanted else "at least one"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, judged, skipped, unknown
+from busbw.check.base import Check, judged, not_offered, skipped, unanswered
 from busbw.check.machine import Machine
 from busbw.check.roce.settings import STAYS, absent, hidden, listed, settings
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -32,11 +32,11 @@ def look(machine: Machine) -> Iterator[Found]:
         qos = setting.qos
         pause = read_pause(machine, qos.netdev)
         if isinstance(pause, str):
-            yield unknown(setting.subject, hidden(machine, f"global pause cannot be read: {pause}"))
+            yield unanswered(setting.subject, hidden(machine, f"global pause cannot be read: {pause}"), pause)
             continue
         on = [name for name, value in (("rx", pause.rx), ("tx", pause.tx)) if value]
         if on and qos.lossless is None:
-            yield unknown(setting.subject, hidden(machine, "global pause is on; priority flow control cannot be read"))
+            yield not_offered(setting.subject, hidden(machine, "global pause is on; priority flow control cannot be read"))
             continue
         yield judged(
             right=not (on and qos.lossless),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, skipped, unknown, warned
+from busbw.check.base import Check, passed, skipped, unanswered, warned
 from busbw.check.machine import Machine
 from busbw.check.roce.settings import STAYS, Setting, absent, hidden, listed, mask, nvidia, settings
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -39,8 +39,8 @@ def look(machine: Machine) -> Iterator[Found]:
 def _judge(machine: Machine, setting: Setting) -> Found:
     qos = setting.qos
     if qos.lossless is None:
-        reason = qos.dcb if isinstance(qos.dcb, str) else f"{qos.netdev}: its driver does not report it"
-        return unknown(setting.subject, hidden(machine, f"flow control cannot be read: {reason}"))
+        reason = qos.dcb if isinstance(qos.dcb, str) else f"{qos.netdev}: its driver has no such value"
+        return unanswered(setting.subject, hidden(machine, f"flow control cannot be read: {reason}"), reason)
     evidence = Evidence(f"dcb {qos.netdev}", f"PFC on for {listed(qos.lossless)}", "the lossless priorities of the switch")
     own = filled("mlnx_qos -i {netdev} --pfc {mask}", netdev=qos.netdev, mask=mask(COMMON))
     command = (

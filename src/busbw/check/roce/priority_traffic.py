@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, skipped, unknown, warned
+from busbw.check.base import Check, not_offered, passed, skipped, unanswered, warned
 from busbw.check.machine import Machine
 from busbw.check.roce.settings import STAYS, Setting, absent, listed, settings
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -43,7 +43,8 @@ def _judge(machine: Machine, setting: Setting) -> Found:
         return skipped("no priority has flow control", setting.subject)
     if lossless is None or isinstance(values, str) or RDMA_BYTES not in values or "tx_prio0_bytes" not in values:
         reason = values if isinstance(values, str) else "flow control" if lossless is None else "its driver does not count them"
-        return unknown(setting.subject, f"bytes by priority cannot be read: {reason}")
+        message = f"bytes by priority cannot be read: {reason}"
+        return unanswered(setting.subject, message, reason) if isinstance(values, str) else not_offered(setting.subject, message)
     rdma = values[RDMA_BYTES] - values.get(LOOPBACK, 0)
     if rdma < ENOUGH:
         return skipped(f"RDMA sent less than {ENOUGH / 1e9:g} GB since the driver was loaded", setting.subject)

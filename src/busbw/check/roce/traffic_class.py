@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, skipped, unknown, warned
+from busbw.check.base import Check, not_offered, passed, skipped, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import READS
 from busbw.check.roce.settings import STAYS, Setting, absent, listed, sent_class, settings
@@ -38,14 +38,14 @@ def _judge(machine: Machine, setting: Setting) -> Found:
     qos, port = setting.qos, setting.port
     value, where = sent_class(machine, port)
     if value is None:
-        return unknown(setting.subject, "the traffic class is unknown: neither the driver nor the snapshot's environment has it")
+        return not_offered(setting.subject, "the traffic class is unknown: neither the driver nor the snapshot's environment has it")
     priority, lossless = qos.priority(value), qos.lossless
     seen = Evidence(where, decoded(value), f"one with priority {listed(lossless)}" if lossless else "")
     if lossless == ():
         return skipped(f"traffic class {decoded(value)}; no priority has flow control", setting.subject)
     if lossless is None or priority is None:
         what = "flow control" if lossless is None else f"the priority of DSCP {value >> 2}"
-        return unknown(setting.subject, f"traffic class {decoded(value)}; {what} cannot be read", seen)
+        return not_offered(setting.subject, f"traffic class {decoded(value)}; {what} cannot be read", seen)
     mapped = Evidence(qos.trust_where, f"{qos.trust}: priority {priority}", listed(lossless))
     if priority in lossless:
         return passed(setting.subject, f"traffic class {decoded(value)} has priority {priority}, which is lossless", seen, mapped)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, judged, skipped, unknown
+from busbw.check.base import Check, judged, not_offered, skipped, unanswered
 from busbw.check.machine import Machine
 from busbw.check.roce.settings import STAYS, absent, hidden, nvidia, settings
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -32,11 +32,11 @@ def look(machine: Machine) -> Iterator[Found]:
     for setting in found:
         qos = setting.qos
         if not qos.trust:
-            yield unknown(setting.subject, hidden(machine, f"the trust mode cannot be read: {qos.dcb}"))
+            yield unanswered(setting.subject, hidden(machine, f"the trust mode cannot be read: {qos.dcb}"), str(qos.dcb))
             continue
         if qos.trust == "pcp" and qos.tagged:
             seen = Evidence(qos.trust_where, qos.trust, "dscp, or a VLAN with a priority for RDMA")
-            yield unknown(setting.subject, f"{qos.netdev} trusts pcp and has a VLAN, so the VLAN's egress map decides", seen)
+            yield not_offered(setting.subject, f"{qos.netdev} trusts pcp and has a VLAN, so the VLAN's egress map decides", seen)
             continue
         command = OF_NVIDIA if nvidia(machine, setting.port) else OF_OTHERS
         yield judged(

@@ -1,0 +1,199 @@
+"""A node with a broken part is never fine: the exit code of the whole check, and what the line for a monitor names."""
+
+import json
+
+import pytest
+from healthy import healthy
+from healthy_gpu import changed, health, links, logged
+from healthy_pcie import gpu_bdf, port_bdf
+from tree import Change, Tree
+
+from busbw.check.examine import examine
+from busbw.core.overall import exit_code
+from busbw.views import checks as view
+
+PCI, RDMA, EIO = "/sys/bus/pci/devices", "/sys/class/infiniband", "input/output error"
+NVML = "NVML, the NVIDIA driver's library, did not start"
+SWITCHES = tuple(f"{PCI}/0000:0{number}:00.0" for number in range(5, 9))
+NAGIOS = {1: 2, 0: 0, 3: 3}
+
+
+def without(*paths: str) -> Change:
+    """Paths that are gone."""
+
+    def change(tree: Tree) -> None:
+        for path in paths:
+            tree.drop(path)
+
+    return change
+
+
+def nvml_error(reason: str, *, gpus: int = 1) -> Change:
+    """The first GPUs from GPU 3 on answer every call with this error of NVML."""
+
+    def change(tree: Tree) -> None:
+        bad = [{"index": index, "error": reason} for index in range(3, 3 + gpus)]
+        good = [health(index) for index in range(8) if not 3 <= index < 3 + gpus]
+        tree.update("nvml_health", gpus=good[:3] + bad + good[3:])
+
+    return change
+
+
+def nvml_dead(reason: str) -> Change:
+    """NVML gives nothing at all."""
+    return lambda tree: tree.failing("nvml_health", reason)
+
+
+def gpus_gone(*indices: int) -> Change:
+    """GPUs that neither PCI nor NVML shows."""
+
+    def change(tree: Tree) -> None:
+        without(*(f"{PCI}/{gpu_bdf(index)}" for index in indices))(tree)
+        left = [index for index in range(8) if index not in indices]
+        tree.update("nvml_health", gpus=[health(at) | {"bus_id": gpu_bdf(index)} for at, index in enumerate(left)], peers=[])
+
+    return change
+
+
+def ports_gone(*indices: int, pci: bool = True) -> Change:
+    """RDMA devices that are gone, from PCI too or only in the RDMA subsystem."""
+
+    def change(tree: Tree) -> None:
+        for index in indices:
+            without(f"{RDMA}/mlx5_{index}", f"/sys/class/net/ib{index}", f"/sys/class/net/eth{index}")(tree)
+            if pci:
+                tree.drop(f"{PCI}/{port_bdf(index)}")
+
+    return change
+
+
+def port(index: int, **values: str) -> Change:
+    """Files of one port."""
+    return lambda tree: tree.files(f"{RDMA}/mlx5_{index}/ports/1", **values)
+
+
+def both(*changes: Change) -> Change:
+    """One change after the other."""
+
+    def change(tree: Tree) -> None:
+        for one in changes:
+            one(tree)
+
+    return change
+
+
+def unreadable(tree: Tree) -> None:
+    """All files of a port answer with an I/O error, as after a fatal error of its firmware."""
+    for path in [path for path in tree.paths if path.startswith(f"{RDMA}/mlx5_3/ports/1/")]:
+        tree.error(path, EIO)
+
+
+def unloaded(*modules: str) -> Change:
+    """Kernel modules that are not loaded."""
+
+    def change(tree: Tree) -> None:
+        lines = tree.paths["/proc/modules"]["text"].splitlines()
+        tree.file("/proc/modules", "\n".join(line for line in lines if line.split(" ")[0] not in modules))
+
+    return change
+
+
+ALL = range(8)
+SEEN = tuple(f"pci {gpu_bdf(index)}: [10de:2330] type 00 class 0x030200 PCIe Endpoint" for index in ALL)
+CARDS = tuple(f"mlx5_core {port_bdf(index)}: 252.048 Gb/s available PCIe bandwidth (16.0 GT/s PCIe x16 link)" for index in ALL)
+CASES: dict[str, tuple[Change, int, str]] = {
+    "a GPU answers Unknown Error, as after Xid 79": (nvml_error("Unknown Error"), 1, "gpu-count GPU 3"),
+    "a GPU is lost": (nvml_error("GPU is lost"), 1, "gpu-count GPU 3"),
+    "a GPU lacks power": (nvml_error("Insufficient External Power"), 1, "gpu-count GPU 3"),
+    "a GPU is withheld by a cgroup": (nvml_error("Insufficient Permissions"), 0, "no data"),
+    "a GPU is lost after its name was read": (
+        changed(3, temperature_c=None, failed={"temperature_c": "GPU is lost"}),
+        1,
+        "gpu-count GPU 3",
+    ),
+    "a GPU does not tell its temperature": (
+        changed(3, temperature_c=None, failed={"temperature_c": "Unknown Error"}),
+        3,
+        "gpu-temperature GPU 3",
+    ),
+    "NVML is dead with the module loaded": (nvml_dead(f"{NVML}: Unknown Error"), 1, "gpu-count"),
+    "NVML says that the driver is not loaded": (both(nvml_dead(f"{NVML}: Driver Not Loaded"), unloaded("nvidia")), 1, "gpu-driver"),
+    "NVML's library is not here": (nvml_dead(f"{NVML}: NVML Shared Library Not Found"), 3, "gpu-count"),
+    "busbw lacks its package for NVML": (nvml_dead("the Python package nvidia-ml-py is not installed"), 3, "gpu-count"),
+    "all GPUs are gone from PCI": (gpus_gone(*ALL), 1, "gpu-missing"),
+    "all GPUs and NVSwitches are gone, the module is loaded": (both(gpus_gone(*ALL), without(*SWITCHES)), 1, "gpu-missing"),
+    "all GPUs are gone, the module is not loaded": (both(gpus_gone(*ALL), unloaded("nvidia", "nvidia_uvm")), 1, "gpu-missing"),
+    "two GPUs are gone from PCI, beside NVSwitches": (gpus_gone(2, 5), 1, "gpu-missing"),
+    "two GPUs are gone, and the boot log saw them": (both(gpus_gone(2, 5), without(*SWITCHES), logged(*SEEN, ago_s=9e5)), 1, "gpu-missing"),
+    "two GPUs are gone, and have device files": (
+        both(gpus_gone(2, 5), without(*SWITCHES), lambda tree: tree.files("/dev", **{f"nvidia{index}": "" for index in ALL})),
+        1,
+        "gpu-missing",
+    ),
+    "PCI has 8 GPUs, NVML 6": (lambda tree: tree.update("nvml_health", gpus=[health(index) for index in range(6)]), 1, "gpu-count"),
+    "all network cards are gone from PCI": (ports_gone(*ALL), 1, "nic-missing"),
+    "one network card is gone, and the boot log saw it": (both(ports_gone(3), logged(*CARDS, ago_s=9e5)), 1, f"nic-missing {port_bdf(3)}"),
+    "network cards without RDMA devices": (ports_gone(*ALL, pci=False), 1, "nic-present"),
+    "a network card without a driver": (
+        both(ports_gone(3, pci=False), without(f"{PCI}/{port_bdf(3)}/driver")),
+        1,
+        f"nic-present {port_bdf(3)}",
+    ),
+    "an RDMA device without ports": (without(f"{RDMA}/mlx5_3/ports"), 1, "nic-state mlx5_3"),
+    "one rail is down": (port(3, state="1: DOWN", phys_state="2: Polling"), 1, "nic-state mlx5_3"),
+    "one port waits for its subnet manager": (port(3, state="2: INIT"), 1, "nic-state mlx5_3"),
+    "all ports wait": (both(*(port(index, state="2: INIT") for index in ALL)), 1, "nic-state mlx5_0"),
+    "files of a port give I/O errors": (unreadable, 1, "nic-state mlx5_3"),
+    "hardware thermal slowdown": (changed(3, reasons=0x48), 1, "gpu-throttle GPU 3"),
+    "power brake": (changed(3, reasons=0x80), 1, "gpu-throttle GPU 3"),
+    "software thermal slowdown": (changed(3, reasons=0x20), 0, "gpu-throttle GPU 3"),
+    "a gap in the names of RDMA devices": (ports_gone(3), 0, "nic-missing"),
+    "a network card reads as ones": (lambda tree: tree.data(f"{PCI}/{port_bdf(3)}/config", b"\xff" * 64), 1, f"nic-present {port_bdf(3)}"),
+    "a GPU reads as ones": (lambda tree: tree.data(f"{PCI}/{gpu_bdf(3)}/config", b"\xff" * 64), 1, f"gpu-count {gpu_bdf(3)}"),
+    "an NVLink is down": (changed(3, links=links(active=False)), 1, "nvlink-links GPU 3"),
+    "a link of PCIe shows no width": (
+        lambda tree: tree.files(f"{PCI}/{port_bdf(3)}", current_link_width="63", current_link_speed="Unknown"),
+        3,
+        "pcie-width mlx5_3",
+    ),
+    "an idle GPU lowers its link": (lambda tree: tree.file(f"{PCI}/{gpu_bdf(3)}/current_link_speed", "2.5 GT/s PCIe"), 0, "no data"),
+    "nothing is broken": (lambda tree: tree, 0, "passed"),
+}
+
+
+@pytest.mark.parametrize("layer", ["Ethernet", "InfiniBand"])
+@pytest.mark.parametrize("case", CASES)
+def test_the_exit_code_is_the_one_that_an_operator_wants(case: str, layer: str) -> None:
+    change, code, named = CASES[case]
+    tree = healthy(layer=layer)
+    change(tree)
+    report = examine(tree.source())
+    status, line = view.brief(report)
+    assert exit_code(report.verdict) == code, line
+    assert status == NAGIOS[code] or (code, status) == (0, 1)  # a warning
+    assert named in line
+    assert json.dumps(line).isascii() and line.count("\n") == 1
+
+
+def test_a_machine_without_gpus_and_rdma_is_fine() -> None:
+    tree = healthy(gpus=0, ports=0).files(f"{PCI}/0000:00:1f.0", vendor="0x8086", **{"class": "0x060100"})
+    both(
+        without(*SWITCHES, "/proc/driver/nvidia", "/dev/nvidia-uvm"),
+        unloaded("nvidia", "nvidia_uvm", "nvidia_peermem", "mlx5_ib", "mlx5_core"),
+    )(tree)
+    tree.failing("nvml_health", "the Python package nvidia-ml-py is not installed")
+    report = examine(tree.source())
+    assert exit_code(report.verdict) == 0, view.brief(report)[1]
+
+
+def test_a_user_without_rights_and_a_kernel_that_offers_less_are_not_a_fault() -> None:
+    tree = healthy().call("euid", "1000").failing("kmsg", "/dev/kmsg: operation not permitted (it needs root)")
+    for path in list(tree.paths):
+        if path.endswith("/config"):
+            tree.data(path, b"\0" * 64)
+    for index in range(8):
+        tree.failing(f"dcb eth{index}", "operation not supported").drop(f"/sys/class/net/eth{index}/ecn")
+    report = examine(tree.source())
+    status, line = view.brief(report)
+    assert (status, exit_code(report.verdict)) == (0, 0), line
+    assert "no data" in line and "unknown=0" in line

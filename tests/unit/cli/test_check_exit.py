@@ -1,0 +1,109 @@
+"""Exit codes of `busbw check`, and its line for a monitor, on snapshots that are whole, broken or none."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from healthy import healthy
+from healthy_gpu import changed
+from tree import Tree
+
+from busbw.check.snapshot import snapshot
+from busbw.cli.main import guarded
+
+Output = pytest.CaptureFixture[str]
+LOST = changed(3, error="Unknown Error")
+SLOW = changed(3, power_limit_mw=400000)
+STRANGE = changed(3, temperature_c=None, failed={"temperature_c": "Unknown Error"})
+
+
+def written(tree: Tree, file: Path) -> str:
+    file.write_text(snapshot(tree.source()))
+    return str(file)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    """Snapshots by name."""
+    trees = {"good": healthy(), "warned": healthy(), "lost": healthy(), "strange": healthy()}
+    SLOW(trees["warned"])
+    LOST(trees["lost"])
+    STRANGE(trees["strange"])
+    found = {name: written(tree, tmp_path / f"{name}.jsonl") for name, tree in trees.items()}
+    whole = Path(found["good"]).read_bytes()
+    lines = whole.splitlines(keepends=True)
+    broken = {
+        "empty": b"",
+        "torn": whole[: len(whole) // 2],
+        "cut": b"".join(lines[: len(lines) // 2]),
+        "text": b"hello\n",
+        "nothing": b'{"schema": "busbw.host/1"}\n',
+    }
+    for name, data in broken.items():
+        (tmp_path / f"{name}.jsonl").write_bytes(data)
+        found[name] = str(tmp_path / f"{name}.jsonl")
+    (tmp_path / "folder").mkdir()
+    return found | {"folder": str(tmp_path / "folder"), "nonexistent": "/nonexistent", "pattern": f"{tmp_path}/zz*.jsonl"}
+
+
+@pytest.mark.parametrize(
+    ("names", "code", "nagios", "line"),
+    [
+        (["good"], 0, 0, "BUSBW OK - gpu-1: "),
+        (["warned"], 0, 1, "BUSBW WARNING - gpu-1: gpu-power-limit GPU 3 | "),
+        (["lost"], 1, 2, "BUSBW CRITICAL - gpu-1: gpu-count GPU 3; "),
+        (["strange"], 3, 3, "BUSBW UNKNOWN - gpu-1: gpu-temperature GPU 3 | "),
+        (["nonexistent"], 2, 3, "BUSBW UNKNOWN - /nonexistent: No such file or directory"),
+        (["pattern"], 2, 3, ": no file matches"),
+        (["empty"], 2, 3, ": it is empty"),
+        (["torn"], 2, 3, ", not a path or a call"),
+        (["cut"], 2, 3, " lines: it was cut off"),
+        (["text"], 2, 3, "line 1 is 'hello'"),
+        (["nothing"], 3, 3, ": nothing was judged"),
+        (["folder"], 3, 3, ": nothing was judged"),
+        # Of several, the worst counts; one that is no snapshot does not hide the others.
+        (["good", "warned"], 0, 1, "BUSBW WARNING - "),
+        (["good", "strange"], 3, 3, "BUSBW UNKNOWN - "),
+        (["good", "empty"], 3, 3, "BUSBW UNKNOWN - "),
+        (["strange", "lost", "warned"], 1, 2, "BUSBW CRITICAL - "),
+        (["empty", "torn"], 2, 3, "BUSBW UNKNOWN - "),
+    ],
+)
+def test_exit_codes_of_snapshots(names: list[str], code: int, nagios: int, line: str, files: dict[str, str], capsys: Output) -> None:
+    words = ["check", *(word for name in names for word in ("--from", files[name]))]
+    assert guarded(words) == code
+    said = capsys.readouterr()
+    assert bool(said.err) is (code == 2)
+    assert guarded([*words, "--brief"]) == nagios
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line in one for one in lines), lines
+    assert len(lines) == (1 if code == 2 else len(names))
+    assert all(one.startswith("BUSBW ") and one.count("|") <= 1 for one in lines)
+
+
+def test_json_has_the_verdict_and_what_is_optional(files: dict[str, str], capsys: Output) -> None:
+    for name, verdict in (("good", "pass"), ("warned", "warn"), ("lost", "fail"), ("strange", "unknown")):
+        guarded(["check", "--from", files[name], "--format", "json"])
+        said = json.loads(capsys.readouterr().out)
+        assert said["verdict"] == verdict
+        assert not any(one["optional"] for one in said["findings"] if one["verdict"] != "unknown")
+
+
+def test_what_is_not_offered_is_counted_apart_and_named_last(tmp_path: Path, capsys: Output) -> None:
+    tree = healthy().call("euid", "1000").failing("kmsg", "/dev/kmsg: operation not permitted")
+    for path in list(tree.paths):
+        if path.endswith("/config"):
+            tree.data(path, bytes(64))
+    STRANGE(tree)
+    file = written(tree.file("/sys/class/net/eth3/mtu", "1500"), tmp_path / "user.jsonl")
+    assert guarded(["check", "--from", file]) == 3
+    text = capsys.readouterr().out
+    assert "checks: 1 unknown, 2 warn, " in text and " no data (" in text and "need root)" in text
+    kinds = [line.partition(" ")[0] for line in text.splitlines() if line.startswith(("UNKNOWN", "WARN", "NO DATA"))]
+    assert kinds == sorted(kinds, key=["UNKNOWN", "WARN", "NO"].index)
+
+
+def test_a_snapshot_says_how_long_it_is(tmp_path: Path) -> None:
+    first, *others = snapshot(healthy().source()).splitlines()
+    assert msgspec.json.decode(first) == {"schema": "busbw.host/1", "lines": len(others)}
