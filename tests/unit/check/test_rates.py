@@ -150,7 +150,7 @@ def test_a_total_says_that_its_rate_is_not_known():
     ("counters", "named", "not_named"),
     [
         ({"symbol_error": 500}, "cable of mlx5_3", "credits"),
-        ({"excessive_buffer_overrun_errors": 2}, "smpquery -C mlx5_3 portinfo 0 1", "reseat"),
+        ({"excessive_buffer_overrun_errors": 2}, "smpquery -C mlx5_3 -P 1 -D portinfo 0 1", "reseat"),
         ({"symbol_error": 500, "excessive_buffer_overrun_errors": 2}, "cable of mlx5_3", "nothing else"),
     ],
 )
@@ -207,3 +207,22 @@ def test_a_rate_is_too_fast_only_beyond_chance():
     assert not too_fast(0, 10, 120) and not too_fast(120, 3600, 120) and not too_fast(1, 1, 120)
     assert too_fast(4, 10, 120) and too_fast(200, 3600, 120)
     assert json.dumps(span(10)) == '"10 s"' and (span(3 * 86_400), span(7200), span(150)) == ("3 days", "2 h", "2.5 min")
+
+
+@pytest.mark.parametrize(
+    ("name", "mild", "bad_one"),
+    [
+        ("gpu-temperature", gpu_changed(1, margin_c=-1, temperature_c=88), gpu_changed(5, margin_c=-9, temperature_c=96)),
+        ("gpu-ecc-uncorrected", gpu_changed(1, uncorrected={"dram": 1, "sram": 0}), gpu_changed(5, uncorrected={"dram": 90, "sram": 0})),
+        ("gpu-remap-failed", gpu_changed(1, remapped=[0, 600, 0, 0]), gpu_changed(5, remapped=[0, 0, 0, 1])),
+    ],
+)
+def test_worst_gpu_of_a_group_stands_first(name, mild, bad_one):
+    assert list(bad(findings(name, mild, bad_one))) == ["GPU 5", "GPU 1"]
+
+
+def test_port_with_the_lowest_rate_stands_first():
+    def slow(index, text):
+        return file(f"/sys/class/infiniband/mlx5_{index}/ports/1/rate", text)
+
+    assert list(bad(findings("nic-rate", slow(1, "200 Gb/sec (4X HDR)"), slow(6, "100 Gb/sec (4X EDR)")))) == ["mlx5_6", "mlx5_1"]

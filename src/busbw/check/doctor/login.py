@@ -74,7 +74,7 @@ def names(patient: Patient) -> Stage:
     twice = {said["hostname"] for said in patient.identities.values()}
     if len(twice) < len(patient.identities):
         return failed("names", f"several hosts have the name {', '.join(sorted(twice))}: launchers count them as one host",
-                      fix="hostnamectl set-hostname NAME, a different one on each")  # fmt: skip
+                      fix="while no job runs there: hostnamectl set-hostname NAME, a different one on each")  # fmt: skip
     for host, said in patient.identities.items():
         own = said["names"].get(said["hostname"], [])
         if own and all(address.startswith("127.") for address in own):

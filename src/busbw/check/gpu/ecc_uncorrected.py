@@ -43,9 +43,11 @@ def _judge(gpu: GpuHealth) -> Found:
     if gpu.sram_exceeded:
         return failed(gpu.label, "the driver's threshold of SRAM errors is exceeded: replace the GPU", *evidence, fix=fix)
     if now:
-        return failed(gpu.label, f"uncorrected memory errors since the driver was loaded: {now}", *evidence, fix=fix)
+        return failed(gpu.label, f"uncorrected memory errors since the driver was loaded: {now}", *evidence, fix=fix, weight=now)
     if ever.get("sram"):
-        return warned(gpu.label, f"uncorrected SRAM errors over the life of the GPU: {ever['sram']}", *evidence, fix=fix)
+        return warned(
+            gpu.label, f"uncorrected SRAM errors over the life of the GPU: {ever['sram']}", *evidence, fix=fix, weight=ever["sram"]
+        )
     return passed(gpu.label, "no uncorrected memory error since the driver was loaded", *evidence)
 
 

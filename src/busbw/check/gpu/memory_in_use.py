@@ -47,7 +47,7 @@ def _judge(gpu: GpuHealth, *, container: bool) -> Found:
         named = ", ".join(f"{one.pid} {one.name}".strip() for one in processes[:NAMED])
         # In a container these may be pids of the host.
         fix = IN_CONTAINER if container else filled(ROW.fix, pids=[str(one.pid) for one in processes[:NAMED]])
-        return warned(gpu.label, f"in use by {named}: {used}", evidence, fix=fix)
+        return warned(gpu.label, f"in use by {named}: {used}", evidence, fix=fix, weight=gpu.used_bytes or 0)
     # The kernel may use the memory of these GPUs like any NUMA node.
     if (gpu.used_bytes or 0) >= LEAST and gpu.name.startswith(WITH_CPU):
         return not_offered(gpu.label, f"{used} in use, no process: the kernel may keep files in it, as it is a NUMA node", evidence)

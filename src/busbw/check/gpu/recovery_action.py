@@ -21,7 +21,7 @@ ACTIONS = {
     ),
     4: ("a reset once its work has ended: it runs with reduced capacity", f"start no new job; when the running ones have ended: {RESET}"),
     5: ("a recovery of its IMEX domain", "drain all hosts of the NVLink domain, then on each: systemctl restart nvidia-imex"),
-    6: ("a reset of its PCIe bus", "drain the host; nvidia-smi --help-reset, for a reset of the bus, or reboot it"),
+    6: ("a reset of its PCIe bus", "drain the host; reset the bus as nvidia-smi -h of this driver describes, or reboot the host"),
     7: ("a reboot of the whole system", "drain the host and its chassis, and power it off and on"),
 }
 ASK = "drain the host; nvidia-smi -q -i {gpu} | grep -i 'recovery action'"

@@ -46,6 +46,7 @@ def _judge(gpu: GpuHealth) -> Found:
         bad=f"{gpu.temperature_c} C: at or above its limit",
         evidence=(said(gpu, "Temperature", seen, expected),),
         fix=filled(ROW.fix, gpu=gpu.index),
+        weight=gpu.temperature_c,
     )
 
 

@@ -24,7 +24,7 @@ ROW = CheckRow(
     right="each rail has its own network; or arp_ignore is 1, arp_announce 2 and rp_filter 0 or 2",
     why="Otherwise any interface may answer ARP for another's address, and replies leave on a different interface: rdma_cm and ping may "
     "fail.",
-    fix="sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2 net.ipv4.conf.{netdev}.rp_filter=2",
+    fix="sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2 net/ipv4/conf/{netdev}/rp_filter=2",
     stays="lost at the next reboot; write them to /etc/sysctl.d/90-rails.conf, and policy routes to netplan or NetworkManager",
     reads=(IPV4, f"{CONF}/*/{{arp_ignore,arp_announce,rp_filter}}"),
     sources=("Linux Documentation/networking/ip-sysctl.rst",),

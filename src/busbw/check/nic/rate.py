@@ -50,6 +50,7 @@ def _judge(machine: Machine, port: Port, likes: list[Port]) -> Found:
             f"{own[0]:g} Gbit/s over {own[1]} lanes, while ports of the same model have {best[0]:g} over {best[1]}",
             evidence,
             fix=filled(ROW.fix, device=port.device),
+            weight=best[0] - own[0],
         )
     if own[1] < LANES and len(rates) < 2:
         return not_offered(

@@ -20,7 +20,7 @@ WATCH = "busbw check --only nic-symbol-errors --watch-for 60 shows how fast they
 CLEAR = "perfquery -C {device} -P {port} -R, as root, sets the counters to 0"
 CABLE = "drain the host; reseat, clean or replace the cable of {device}, then mlxlink -d {device} -m -c -e"
 CREDITS = (
-    "the other end sent without credits, which no cable mends: smpquery -C {device} portinfo 0 {port} shows the virtual lanes "
+    "the other end sent without credits, which no cable mends: smpquery -C {device} -P {port} -D portinfo 0 {port} shows the virtual lanes "
     "(OperVLs) and MTU, which must be those of the other end; update the firmware of the NIC and of its switch"
 )
 

@@ -46,7 +46,7 @@ def _bad(one: Counts, *, fatal: bool) -> Found:
     where = "" if one.bdf == one.part.device.bdf else f" in the bridge above it ({one.bdf})"
     message = f"{counted(one.total, 'fatal error' if fatal else 'nonfatal error')} since boot{where}"
     report = failed if fatal else warned
-    return report(one.part.name, message, Evidence(one.path, one.text, "0"), fix=filled(ROW.fix, bdf=one.bdf))
+    return report(one.part.name, message, Evidence(one.path, one.text, "0"), fix=filled(ROW.fix, bdf=one.bdf), weight=one.total)
 
 
 CHECK = Check(ROW, look)

@@ -52,6 +52,7 @@ def _direction(gpu: GpuLoad, one: Copies) -> Found:
         bad=f"only {of}",
         evidence=(Evidence(where, text, f"{SHARE * link / 1e9:.1f} GB/s or more"),),
         fix=filled(ROW.fix, gpu=gpu.index),
+        weight=1 - one.bytes_per_s / link,
     )
 
 

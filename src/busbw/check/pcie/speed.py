@@ -66,7 +66,8 @@ def _slow(step: Step, *, idle: bool) -> Found:
     if idle:
         fix = "busbw check --load 10"
         return not_offered(step.part.name, f"{text}; an idle GPU lowers its link speed", evidence, fix=fix)
-    return warned(step.part.name, text, evidence, fix=filled(ROW.fix, bdf=step.lower))
+    missing = wanted(step) - (step.below.speed or 0)
+    return warned(step.part.name, text, evidence, fix=filled(ROW.fix, bdf=step.lower), weight=missing)
 
 
 CHECK = Check(ROW, look)

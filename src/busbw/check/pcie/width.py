@@ -61,7 +61,7 @@ def _narrow(step: Step) -> Found:
     reason = f"; the port above it ({step.upper}) has no more" if slot == width else ""
     fix = filled(ROW.fix, bdf=step.lower) if not reason else filled(MOVE, bdf=step.lower, lanes=best)
     evidence = Evidence(f"{at(step.lower)}/current_link_width", str(width), str(best))
-    return warned(step.part.name, f"{step.name} has {width} of {best} PCIe lanes{reason}", evidence, fix=fix)
+    return warned(step.part.name, f"{step.name} has {width} of {best} PCIe lanes{reason}", evidence, fix=fix, weight=best - (width or 0))
 
 
 CHECK = Check(ROW, look)

@@ -20,7 +20,8 @@ ROW = CheckRow(
     title="priorities that RDMA traffic used",
     right="priorities with flow control sent at least half as many bytes as RDMA did",
     why="RDMA on priority 0 means that its traffic class or the trust mode is wrong. It then has no flow control and loses packets.",
-    fix="busbw check roce-trust roce-traffic-class names the setting; then mlnx_qos -i {netdev} shows the priority of each DSCP",
+    fix="busbw check --only roce-trust --only roce-traffic-class names the setting; then mlnx_qos -i {netdev} shows the priority of "
+    "each DSCP",
     stays=STAYS,
     reads=("ethtool -S: tx_prio*_bytes, tx_vport_rdma_unicast_bytes, vport_loopback_bytes", "dcb"),
     sources=("Linux Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst",),
