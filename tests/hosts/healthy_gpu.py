@@ -40,7 +40,7 @@ def health(index: int) -> dict[str, object]:
         "app_mhz": 1980, "app_default_mhz": 1980, "boost_mhz": 1980, "temperature_c": 31, "gpu_max_c": 87, "margin_c": 56,
         "power_limit_mw": 700000, "power_default_mw": 700000, "compute_mode": 0, "processes": [], "mig": False, "mig_pending": False,
         "fabric": {"state": 3, "status": 0, "health_mask": 0xAA}, "links": [{"number": number, **link} for number in range(18)],
-        "pcie_replays": 0, "unsupported": ["retired_pending"],
+        "pcie_replays": 0, "memory_c": 43, "memory_max_c": 95, "recovery_action": 0, "inforom": True, "unsupported": ["retired_pending"],
     }  # fmt: skip
 
 

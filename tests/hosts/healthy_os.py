@@ -50,6 +50,11 @@ def _settings(tree: Tree) -> None:
     tree.call("clock", json.dumps({"synchronized": True, "error_us": 120}))
     tree.call("stuck processes", "[]")
     tree.call(GIVEN_UP, "{}")
+    space = {"total": 1 << 40, "free": 1 << 39, "files": 10**8, "free_files": 9 * 10**7}
+    tree.call(
+        "file systems",
+        json.dumps({path: {**space, "device": index} for index, path in enumerate(("/", "/tmp", "/var", "/dev/shm", "/root"))}),
+    )
     tree.call("space /dev/shm", json.dumps({"total": 1056695070720, "free": 1056695070720}))
 
 

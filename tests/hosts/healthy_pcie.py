@@ -8,6 +8,7 @@ SPEED, LANES = "32.0 GT/s PCIe", "16"
 FATAL = "Undefined 0\nDLP 0\nSDES 0\nTOTAL_ERR_{kind} 0"
 CORRECTABLE = "RxErr 0\nBadTLP 0\nBadDLLP 0\nRollover 0\nTimeout 0\nNonFatalErr 0\nTOTAL_ERR_COR 0"
 INTEL, BROADCOM = "0x8086", "0x1000"
+NVME = ("0000:02:00.0", "0000:03:00.0")
 
 
 def gpu_bdf(index: int) -> str:
@@ -75,6 +76,12 @@ def _interrupts(tree: Tree, index: int) -> None:
 def add(tree: Tree, gpus: int, ports: int) -> None:
     """To the tree."""
     tree.file("/sys/kernel/iommu_groups/7/type", "identity").call("nvml_load", "{}")
+    for index, bdf in enumerate(NVME):
+        tree.files(f"{DEVICES}/{bdf}", vendor="0x144d", **{"class": "0x010802"}).link(
+            f"{DEVICES}/{bdf}/driver", "../../../bus/pci/drivers/nvme"
+        )
+        tree.files(f"/sys/class/nvme/nvme{index}", state="live", address=bdf, transport="pcie", model="SAMSUNG MZQL23T8HCLS-00A07")
+        tree.files(f"/sys/class/nvme/nvme{index}/hwmon{index}", temp1_alarm="0", temp1_input="36850")
     for index in range(gpus):
         _under_switch(tree, (*bridges(index, gpu=True), gpu_bdf(index)), "0x10de", "0x030200", index // 4, config())
     for index in range(ports):

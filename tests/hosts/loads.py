@@ -21,6 +21,8 @@ def loaded(gpus: int = 2) -> Tree:
     tree = healthy(gpus=gpus)
     copies = [{"direction": direction, "bytes_per_s": 55e9, "samples": samples()} for direction in DIRECTIONS]
     usual = {"name": "NVIDIA H100 80GB HBM3", "gen_max": 5, "width_max": 16, "sm_max_mhz": 1980, "copies": copies}
+    loops = [{"port": f"mlx5_{index}", "gpu": index, "bytes_per_s": 390e9 / 8} for index in range(gpus)]
+    tree.call("gpudirect_loopback", json.dumps({"loops": loops}))
     return tree.call("gpu_load", json.dumps({"gpus": [{"index": index, "bus_id": gpu_bdf(index), **usual} for index in range(gpus)]}))
 
 
@@ -33,5 +35,15 @@ def loading(*, rate: float = 55e9, first: int | None = None, **values: object) -
         copies["bytes_per_s"] = rate
         copies["samples"] = [one | values if first in (None, number) else one for number, one in enumerate(copies["samples"])]
         tree.call("gpu_load", json.dumps(load))
+
+    return change
+
+
+def looping(**values: object) -> Change:
+    """A change of the second port's test with the memory of its GPU."""
+
+    def change(tree: Tree) -> None:
+        loops = json.loads(tree.calls["gpudirect_loopback"]["text"])["loops"]
+        tree.update("gpudirect_loopback", loops=[loops[0], loops[1] | values])
 
     return change

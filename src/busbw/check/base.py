@@ -38,12 +38,16 @@ class CheckOf(Generic[Seen]):
                 stays=row.stays if one.verdict in (Verdict.WARN, Verdict.FAIL) else "",
                 optional=one.optional,
             )
-            for one in self.look(seen)
+            for one in sorted(self.look(seen), key=_weight, reverse=True)
         ]  # fmt: skip
 
 
 def _without_secrets(evidence: Evidence) -> Evidence:
     return Evidence(evidence.where, masked(evidence.seen), evidence.expected)
+
+
+def _weight(found: Found) -> float:
+    return found.weight
 
 
 Check = CheckOf[Machine]
@@ -54,14 +58,14 @@ def passed(subject: str, message: str, *evidence: Evidence) -> Found:
     return Found(Verdict.PASS, subject, message, evidence)
 
 
-def warned(subject: str, message: str, *evidence: Evidence, fix: str = "") -> Found:
+def warned(subject: str, message: str, *evidence: Evidence, fix: str = "", weight: float = 0.0) -> Found:
     """It costs speed or may fail later."""
-    return Found(Verdict.WARN, subject, message, evidence, fix)
+    return Found(Verdict.WARN, subject, message, evidence, fix, weight=weight)
 
 
-def failed(subject: str, message: str, *evidence: Evidence, fix: str = "") -> Found:
+def failed(subject: str, message: str, *evidence: Evidence, fix: str = "", weight: float = 0.0) -> Found:
     """It is broken, or stops a job."""
-    return Found(Verdict.FAIL, subject, message, evidence, fix)
+    return Found(Verdict.FAIL, subject, message, evidence, fix, weight=weight)
 
 
 def skipped(message: str, subject: str = "") -> Found:
@@ -108,8 +112,10 @@ def no_environment() -> Found:
     return not_offered("", "the snapshot has no environment", fix="busbw check, in the shell or job script that starts the ranks")
 
 
-def judged(*, right: bool, subject: str, good: str, bad: str, evidence: tuple[Evidence, ...], fix: str, fails: bool = False) -> Found:
+def judged(
+    *, right: bool, subject: str, good: str, bad: str, evidence: tuple[Evidence, ...], fix: str, fails: bool = False, weight: float = 0.0
+) -> Found:
     """Pass, or warn or fail with the fix."""
     if right:
         return passed(subject, good, *evidence)
-    return (failed if fails else warned)(subject, bad, *evidence, fix=fix)
+    return (failed if fails else warned)(subject, bad, *evidence, fix=fix, weight=weight)

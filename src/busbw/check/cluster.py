@@ -25,9 +25,9 @@ ANSWER_S = 10.0  # of a host's time, to connect, and to judge what it read
 FILES_EACH = 8  # snapshots per process; starting a process takes as long as a few of them
 
 
-def here(source: Source, checks: Iterable[Check], name: str = "") -> Node:
+def here(source: Source, checks: Iterable[Check], name: str = "", earlier: Machine | None = None) -> Node:
     """The findings and facts of one machine."""
-    machine = Machine(source)
+    machine = Machine(source, earlier)
     return Node(report=examine(machine, checks, name), facts=facts(machine))
 
 
@@ -67,11 +67,15 @@ def _leave_interrupts_to_the_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def ask(hosts: Sequence[str], options: Sequence[str], limit_s: float) -> ClusterReport:
-    """All hosts at once, each with these options of `busbw check`; NoMeasurement if none answers."""
-    words = ["check", "--node", "--limit", f"{max(limit_s - ANSWER_S, limit_s / 2):g}", *options]
+def ask(hosts: Sequence[str], options: Sequence[str], limit_s: float, watch_s: float = 0.0) -> ClusterReport:
+    """All hosts at once, each with these options of `busbw check`; NoMeasurement if none answers.
+
+    With `watch_s` seconds between them, each host makes two readings within `limit_s`.
+    """
+    each_s = max(limit_s - ANSWER_S, limit_s / 2) / (2 if watch_s else 1)
+    words = ["check", "--node", "--limit", f"{each_s:g}", *options]
     nodes, silent = {}, {}
-    for done in remote.run(hosts, remote.busbw(*words), limit_s):
+    for done in remote.run(hosts, remote.busbw(*words), limit_s + watch_s):
         try:
             nodes[done.host] = done.answer(Node)
         except ValueError:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from busbw.check.base import Check, CheckOf, Seen
 from busbw.check.kernel import reads_answer
 from busbw.check.machine import Machine
+from busbw.check.rates import TIME
 from busbw.check.registry import CHECKS
 from busbw.core.checking import Checked, CheckReport
 from busbw.core.finding import Verdict
@@ -16,12 +17,11 @@ from busbw.core.version import __version__
 from busbw.host.source import Source
 
 HOSTNAME = "/proc/sys/kernel/hostname"
-TIME = "time"
 
 
-def examine(source: Source, checks: Iterable[Check] = CHECKS, name: str = "") -> CheckReport:
-    """The findings of all checks on a machine; `name` is the snapshot's name."""
-    machine = source if isinstance(source, Machine) else Machine(source)
+def examine(source: Source, checks: Iterable[Check] = CHECKS, name: str = "", earlier: Machine | None = None) -> CheckReport:
+    """The findings of all checks on a machine; `name` is the snapshot's name, `earlier` an earlier reading of the machine."""
+    machine = source if isinstance(source, Machine) else Machine(source, earlier)
     at = machine.call(TIME, lambda: datetime.now(UTC).isoformat(timespec="seconds")).text or ""
     findings = [found for check in checks for found in run(check, machine)]
     findings += _unasked(findings, machine)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from busbw.check import loopback
 from busbw.check.base import skipped, unknown
 from busbw.check.machine import Machine
 from busbw.check.parts import WITH_CPU
@@ -57,7 +58,7 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Loaded(Live):
-    """This machine, after a load of `seconds` on each GPU.
+    """This machine, after a load of `seconds` on each GPU, then on each RDMA port next to a GPU.
 
     The load runs in its own process, so that checks do not see its memory, and a hung GPU can be given up.
     """
@@ -67,24 +68,27 @@ class Loaded(Live):
         self._seconds = seconds
 
     def call(self, name: str, live: Callable[[], str]) -> Reading:
-        """The result of the load or of any other call."""
-        return Reading(msgspec.json.encode(_run(self._seconds))) if name == CALL else super().call(name, live)
+        """The result of a load or of any other call."""
+        if name == CALL:
+            return Reading(msgspec.json.encode(_run(self._seconds)))
+        if name == loopback.CALL:
+            return Reading(msgspec.json.encode(loopback.run(self._seconds)))
+        return super().call(name, live)
 
 
-def first(source: Source) -> Machine:
-    """The machine after its load, which comes before all other reads."""
-    machine = Machine(source)
-    machine.call(CALL, _not_asked)
-    return machine
+def begin(source: Source) -> None:
+    """Make the loads, which come before all other reads."""
+    source.call(CALL, _not_asked)
+    source.call(loopback.CALL, _not_asked)
 
 
 def longest_s(seconds: float) -> float:
-    """The most that a load takes whose copies take `seconds` in each direction."""
-    return START_S + MOST_GPUS * 2 * seconds + START_S
+    """The most that the copies take which last `seconds` in each direction."""
+    return START_S + MOST_GPUS * 2 * seconds
 
 
 def _run(seconds: float) -> Load:
-    words, limit_s = (sys.executable, "-m", "busbw.check.load_run", str(seconds)), longest_s(seconds) - START_S
+    words, limit_s = (sys.executable, "-m", "busbw.check.load_run", str(seconds)), longest_s(seconds)
     try:
         done = subprocess.run(words, capture_output=True, timeout=limit_s, check=False, stdin=subprocess.DEVNULL)
         return msgspec.json.decode(done.stdout, type=Load)

@@ -48,9 +48,10 @@ class Port:
 
 
 class Machine:
-    """A machine behind a source. Every file and call is read at most once."""
+    """A machine behind a source. Every file and call is read at most once. `earlier` is an earlier reading of it, for how counters rose."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, earlier: "Machine | None" = None) -> None:
+        self.earlier = earlier  # the same machine as it was read before, without a boot in between
         self._source = source
         self._files: dict[str, Reading] = {}
         self._texts: dict[str, str | None] = {}

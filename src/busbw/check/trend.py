@@ -8,10 +8,11 @@ from pathlib import Path
 
 import msgspec
 
-from busbw.check.examine import HOSTNAME, TIME
+from busbw.check.examine import HOSTNAME
 from busbw.check.machine import Machine, understood
 from busbw.check.nic.links import cabled, counts
 from busbw.check.pcie import aer
+from busbw.check.rates import BOOT, TIME
 from busbw.core.counters import Counter as Row
 from busbw.core.counters import Kind, Owner
 from busbw.core.errors import UsageError
@@ -21,7 +22,6 @@ from busbw.core.watched import BY_NAME
 from busbw.host.nvml_health import read_health
 from busbw.host.recording import recorded
 
-BOOT = "/proc/sys/kernel/random/boot_id"
 NVLINK, PORT, PCIE = "NVLink", "port", "PCIe device"
 FILES = tuple(f"counters/{name}" for name in ("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors",
                                               "local_link_integrity_errors", "excessive_buffer_overrun_errors"))  # fmt: skip

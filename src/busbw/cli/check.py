@@ -10,14 +10,15 @@ from typing import Any
 import click
 import msgspec
 
-from busbw.check import cluster, load
+from busbw.check import cluster, load, loopback
 from busbw.check.base import Check
 from busbw.check.doctor import examination
 from busbw.check.doctor.patient import Patient
 from busbw.check.examine import examine
+from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS, ROWS, find, find_row
-from busbw.cli import check_command, check_job, check_trend
-from busbw.cli.parameters import Seconds, given, not_empty
+from busbw.cli import check_command, check_job, check_rates, check_trend
+from busbw.cli.parameters import Seconds, Span, given, not_empty
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
 from busbw.core.checking import CheckReport, CheckRow, ClusterReport, Layer
@@ -27,7 +28,7 @@ from busbw.core.finding import Verdict
 from busbw.core.overall import exit_code, overall, worst
 from busbw.host.limited import CALL_S, within
 from busbw.host.recording import recorded
-from busbw.host.source import Live
+from busbw.host.source import Live, Source
 from busbw.launch.hosts import parse_hosts, read_hostfile
 from busbw.views import checks as view
 from busbw.views import launch_doctor, rdma_qos_check
@@ -74,7 +75,14 @@ def _line_for_a_monitor(run: Callable[..., int | None]) -> Callable[..., int | N
 @click.option("--hostfile", default="", callback=not_empty, help="file with one host per line")
 @click.option("--limit", "limit_s", type=Seconds(), default=60.0, show_default=True, help="seconds for this host, or for each of --hosts")
 @click.option(
-    "--load", "load_s", type=Seconds(), help="first copy from and to each GPU for this many seconds, and judge its link and clocks"
+    "--load",
+    "load_s",
+    type=Seconds(),
+    help="first load each GPU, and each RDMA port next to one, for so many seconds, and judge links and clocks",
+)
+@click.option("--watch-for", "watch_s", type=Span(), help="read all twice, this time apart (10s), and judge how error counters rose")
+@click.option(
+    "--since", metavar="FILE", default="", callback=not_empty, help="judge how error counters rose since this snapshot of the machine"
 )
 @click.option("--differences", is_flag=True, help="only compare the nodes, without checks")
 @click.option("--all", "everything", is_flag=True, help="also print what passed and what does not apply")
@@ -86,7 +94,8 @@ def _line_for_a_monitor(run: Callable[..., int | None]) -> Callable[..., int | N
 @_line_for_a_monitor
 def command(
     context: click.Context, only: tuple[str, ...], layer: tuple[str, ...], files: tuple[str, ...], hosts: str, hostfile: str,
-    limit_s: float, load_s: float | None, differences: bool, everything: bool, brief: bool, listed: bool, node: bool, format_name: str,
+    limit_s: float, load_s: float | None, watch_s: float | None, since: str, differences: bool, everything: bool, brief: bool, listed: bool,
+    node: bool, format_name: str,
 ) -> int | None:  # fmt: skip
     """Check GPUs, NVLink, PCIe, network ports, kernel, limits, CPUs and the environment of this machine.
 
@@ -108,7 +117,8 @@ def command(
         return int(Exit.OK)
     chosen = () if differences else _chosen(only, layer)
     if node:
-        found = within(lambda source: cluster.here(source, chosen), Live(), limit_s=limit_s)
+        earlier = check_rates.first(chosen, watch_s, limit_s)
+        found = within(lambda source: cluster.here(source, chosen, earlier=earlier), Live(), limit_s=limit_s)
         answer(msgspec.json.encode(found).decode() + "\n")
         return int(Exit.OK)
     names = [host.name for host in (read_hostfile(hostfile) if hostfile else parse_hosts(hosts) if hosts else ())]
@@ -117,31 +127,38 @@ def command(
         raise UsageError("--hosts and --from exclude each other", "use --from with snapshots of those hosts")
     if differences and (brief or len(names) + len(files) < 2):
         raise UsageError("--differences compares several nodes", "give --hosts h1,h2 or --from '*.jsonl', without --brief")
+    check_rates.refuse(watch_s, since, files, hosts=len(names))
     if names or len(files) > 1:
-        options = _options(only, layer, differences=differences)
-        several = cluster.ask(names, options, limit_s) if names else cluster.recorded_nodes(files, chosen)
+        options = _options(only, layer, watch_s, differences=differences)
+        several = cluster.ask(names, options, limit_s, watch_s or 0.0) if names else cluster.recorded_nodes(files, chosen)
         return _several(several, format_name, everything=everything, brief=brief)
-    report = examine(recorded(Path(files[0])), chosen, files[0]) if files else _here(chosen, load_s, limit_s)
+    if files:
+        source = recorded(Path(files[0]))
+        report = examine(Machine(source, check_rates.then(since, source) if since else None), chosen, files[0])
+    else:
+        report = _here(chosen, load_s, watch_s, since, limit_s)
     return _one(report, format_name, everything=everything, brief=brief)
 
 
-def _here(chosen: Sequence[Check], load_s: float | None, limit_s: float) -> CheckReport:
-    """The findings on this machine, after a load of its GPUs if `load_s` is given."""
-    if not load_s:
-        return within(lambda source: examine(source, chosen), Live(), limit_s=limit_s)
-    longest_s = load.longest_s(load_s)
-    return within(
-        lambda source: examine(load.first(source), chosen),
-        load.Loaded(load_s),
-        limit_s=limit_s + longest_s,
-        call_s=max(CALL_S, longest_s),
-    )
+def _here(chosen: Sequence[Check], load_s: float | None, watch_s: float | None, since: str, limit_s: float) -> CheckReport:
+    """The findings on this machine: after a load, if `load_s` is given, which comes between the two readings of `watch_s`."""
+    earlier = check_rates.first(chosen, watch_s, limit_s)
+
+    def work(source: Source) -> CheckReport:
+        if load_s:
+            load.begin(source)
+        return examine(Machine(source, check_rates.then(since, source) if since else earlier), chosen)
+
+    longest_s = [load.longest_s(load_s), loopback.longest_s(load_s)] if load_s else [0.0]
+    source = load.Loaded(load_s) if load_s else Live()
+    return within(work, source, limit_s=limit_s + sum(longest_s), call_s=CALL_S + max(longest_s))
 
 
-def _options(only: Sequence[str], layers: Sequence[str], *, differences: bool) -> list[str]:
+def _options(only: Sequence[str], layers: Sequence[str], watch_s: float | None, *, differences: bool) -> list[str]:
     """The options with which other hosts run the same checks."""
+    twice = ["--watch-for", f"{watch_s:g}"] if watch_s else []
     chosen = [word for option, values in (("--only", only), ("--layer", layers)) for value in values for word in (option, value)]
-    return ["--differences"] if differences else chosen
+    return ["--differences"] if differences else [*chosen, *twice]
 
 
 def _matching(files: Sequence[str]) -> tuple[str, ...]:

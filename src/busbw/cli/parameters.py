@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from busbw.core.errors import UsageError
 from busbw.core.masking import masked_words
+from busbw.core.units import duration
 
 COUNT = click.IntRange(1, 1_000_000)
 DAY_S = 86400
@@ -74,6 +75,19 @@ class Seconds(click.ParamType[float]):
         if not (0 < seconds <= DAY_S or (self.zero and seconds == 0)):
             bounds = f"from 0 to {DAY_S}" if self.zero else f"above 0, at most {DAY_S}"
             raise UsageError(f"{name} {value}: must be seconds {bounds}", f"give seconds, like {name} 60")
+        return seconds
+
+
+class Span(click.ParamType[float]):
+    """A time of at most a day: `10s`, `500ms`, or seconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The seconds; UsageError outside the bounds."""
+        name, seconds = max(param.opts, key=len) if param else "time", duration(str(value).strip(), bare=1.0)
+        if not 0 < seconds <= DAY_S:
+            raise UsageError(f"{name} {value}: must be a time above 0, at most {DAY_S}s", f"give seconds, like {name} 10s")
         return seconds
 
 

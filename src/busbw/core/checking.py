@@ -53,6 +53,7 @@ class Found(msgspec.Struct, frozen=True):
     """What a check found on one part of a machine: `subject`, like mlx5_0; '' is the machine. `fix` is empty where none is needed.
 
     `optional` is for an unknown: this kernel, driver, container or user is not given the value. It says nothing about the part.
+    Of the findings of a check with one verdict, the one with the largest `weight` is the worst, and stands first.
     """
 
     verdict: Verdict
@@ -61,6 +62,7 @@ class Found(msgspec.Struct, frozen=True):
     evidence: tuple[Evidence, ...] = ()
     fix: str = ""
     optional: bool = False
+    weight: float = 0.0
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):

@@ -76,6 +76,9 @@ class GpuHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gpu_max_c: int | None = None
     slowdown_c: int | None = None
     margin_c: int | None = None  # degrees left until clocks are reduced; Hopper and later
+    memory_c: int | None = None  # the hottest of its memory
+    memory_max_c: int | None = None  # the largest temperature at which the memory may work
+    memory_margin_c: int | None = None  # of Hopper and later: the margin_c at which clocks are reduced for the memory
     power_limit_mw: int | None = None
     power_default_mw: int | None = None
     compute_mode: int | None = None
@@ -85,6 +88,8 @@ class GpuHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fabric: Fabric | None = None
     links: tuple[Link, ...] | None = None  # () without NVLink
     pcie_replays: int | None = None
+    recovery_action: int | None = None  # what the driver asks for, NVML's number: 0 for nothing; drivers from 570 on
+    inforom: bool | None = None  # whether the checksum of the GPU's configuration memory is right
 
     @property
     def label(self) -> str:

@@ -10,6 +10,8 @@ from typing import Any
 
 from busbw.host.source import Unavailable
 
+SIGNED_INT = 5  # NVML_VALUE_TYPE_SIGNED_INT, which older versions of pynvml do not name
+
 
 def start(nvml: Any = None) -> Any:
     """The initialized module `pynvml`, or `nvml` instead; Unavailable without package, library or driver."""
@@ -94,6 +96,8 @@ def field_value(nvml: Any, answer: Any) -> int | None:
     """The integer in one answer of nvmlDeviceGetFieldValues; None if GPU or driver does not support the field."""
     if answer.nvmlReturn != nvml.NVML_SUCCESS:
         return None
+    if answer.valueType == SIGNED_INT:
+        return int(answer.value.siVal)
     wide = answer.valueType == nvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
     return int(answer.value.ullVal if wide else answer.value.uiVal)
 

@@ -108,6 +108,8 @@ class _Reader:
             "processes": self._processes(),
             "fabric": self._fabric(),
             "links": self._links(),
+            "recovery_action": self._value("recovery_action", "GET_GPU_RECOVERY_ACTION"),
+            "inforom": self._inforom(),
         }
         said |= self._memory_errors() | self._clocks() | self._limits()
         failed = {field: text for field, text in self._failed.items() if said.get(field) in (None, {})}
@@ -154,6 +156,9 @@ class _Reader:
             "gpu_max_c": get("gpu_max_c", "TemperatureThreshold", nvml.NVML_TEMPERATURE_THRESHOLD_GPU_MAX),
             "slowdown_c": get("slowdown_c", "TemperatureThreshold", nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN),
             "margin_c": get("margin_c", "MarginTemperature"),
+            "memory_c": self._value("memory_c", "MEMORY_TEMP"),
+            "memory_max_c": get("memory_max_c", "TemperatureThreshold", nvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX),
+            "memory_margin_c": self._value("memory_margin_c", "TEMPERATURE_MEM_MAX_TLIMIT"),
             "power_limit_mw": get("power_limit_mw", "EnforcedPowerLimit"),
             "power_default_mw": get("power_default_mw", "PowerManagementDefaultLimit"),
         }
@@ -207,6 +212,27 @@ class _Reader:
             speed_mbps=speed.get("speed"),
             errors=errors | {name: count for name, count in counts.items() if count is not None},
         )
+
+    def _value(self, field: str, constant: str) -> int | None:
+        """The field NVML_FI_DEV_`constant` of the GPU; None if driver, GPU or package lack it."""
+        number = getattr(self._nvml, f"NVML_FI_DEV_{constant}", None)
+        value = None if number is None else self._fields({field: number}, 0).get(field)
+        if value is None:
+            self._unsupported.append(field)
+        return value
+
+    def _inforom(self) -> bool | None:
+        nvml = self._nvml
+        validate = getattr(nvml, "nvmlDeviceValidateInforom", None)
+        try:
+            if validate:
+                validate(self._handle)
+                return True
+        except nvml.NVMLError as error:
+            if error.value == nvml.NVML_ERROR_CORRUPTED_INFOROM:
+                return False
+        self._unsupported.append("inforom")
+        return None
 
     def _fields(self, names: dict[str, int], scope: int) -> dict[str, int]:
         asked: Callable[..., Any] = self._nvml.nvmlDeviceGetFieldValues

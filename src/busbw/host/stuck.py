@@ -1,6 +1,7 @@
 """Processes that wait in the kernel and cannot be killed."""
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -8,26 +9,49 @@ from busbw.host.process import name, stat_fields
 
 UNINTERRUPTIBLE = "D"
 KERNEL = 2  # kthreadd, the parent of all kernel threads
-LOOKS, APART_S = 4, 0.25  # a process that reads a file waits for milliseconds
+LOOKS, APART_S = 12, 0.25
+Wait = tuple[int, str]  # pid, and how often it has waited so far
 
 
 def stuck_processes() -> str:
-    """JSON list of [pid, name] of the processes that were in state D in each of several looks, in all one second long at most."""
-    pids = _waiting([int(entry.name) for entry in Path("/proc").glob("[0-9]*")])
+    """JSON list of [pid, name, kernel function] of processes that were in one and the same wait in state D in all looks, 3 s long.
+
+    A process that reads many files is in state D at most looks too, but its count of waits grows. The function is '' if the kernel does not
+    tell it. Ends at the first look without such a process.
+    """
+    waits = _waiting([int(entry.name) for entry in Path("/proc").glob("[0-9]*")])
     for _ in range(LOOKS - 1):
-        if not pids:
+        if not waits:
             break
         time.sleep(APART_S)
-        pids = _waiting(pids)
-    return json.dumps([[pid, name(pid)] for pid in pids])
+        waits = still_waiting(waits, _waiting([pid for pid, _ in waits]))
+    return json.dumps([[pid, name(pid), _function(pid)] for pid, _ in waits])
 
 
-def _waiting(pids: list[int]) -> list[int]:
-    return [pid for pid in pids if (fields := _fields(pid)) and fields[0] == UNINTERRUPTIBLE and fields[1] != KERNEL]
+def still_waiting(before: list[Wait], now: list[Wait]) -> list[Wait]:
+    """Those that are in the same wait."""
+    return [wait for wait in now if wait in before]
 
 
-def _fields(pid: int) -> tuple[str, int] | None:
+def _function(pid: int) -> str:
+    text = _text(pid, "wchan")
+    return "" if text == "0" else text
+
+
+def _waiting(pids: list[int]) -> list[Wait]:
+    states = [(pid, stat_fields(_text(pid, "stat"))) for pid in pids]
+    stuck = [pid for pid, fields in states if fields and fields[0] == UNINTERRUPTIBLE and fields[1] != KERNEL]
+    return [(pid, waits_so_far(_text(pid, "status"))) for pid in stuck]
+
+
+def waits_so_far(status: str) -> str:
+    """The count of voluntary context switches in /proc/PID/status: it grows with each wait. '' if it is not in there."""
+    match = re.search(r"^voluntary_ctxt_switches:\s*(\d+)$", status, re.MULTILINE)
+    return match[1] if match else ""
+
+
+def _text(pid: int, file: str) -> str:
     try:
-        return stat_fields(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace"))
+        return Path(f"/proc/{pid}/{file}").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return None
+        return ""

@@ -142,7 +142,7 @@ NIC = {
     "nic-ber": statistic(rx_corrected_bits_phy=2 * 10**10),
     "nic-discards": statistic(rx_discards_phy=10**6),
     "nic-module": statistic(module_high_temp=1),
-    "nic-pci-stalls": statistic(outbound_pci_stalled_wr_events=100),
+    "nic-pci-stalls": statistic(outbound_pci_stalled_wr=40),
     "nic-retransmissions": counter("packet_seq_err", 10**6),
     "nic-efa": (efa(), lambda tree: tree.file("/sys/class/infiniband/rdmap0/ports/1/hw_counters/rx_drops", "3")),
     "nic-erdma-mtu": (erdma(), lambda tree: tree.file("/sys/class/net/eth0/mtu", "1500")),

@@ -50,6 +50,12 @@ def no_rdma_devices(tree):
 
 SILENT = '{"silent": ["/mnt/data: did not answer within 5 s"], "over": ""}'
 
+
+def full(path, **values):
+    """Another state of a file system."""
+    return lambda tree: tree.update("file systems", **{path: json.loads(tree.calls["file systems"]["text"])[path] | values})
+
+
 KERNEL = {
     "reads-answer": lambda tree: tree.call(GIVEN_UP, SILENT),
     "gpudirect-path": proprietary,
@@ -74,6 +80,7 @@ LIMIT = {
     "stack": limit("Max stack size", "unlimited"),
     "process-count": limit("Max processes", "1024"),
     "shm-size": lambda tree: tree.call("space /dev/shm", '{"total": 67108864, "free": 67108864}'),
+    "disk-space": full("/tmp", free=0),
     "cgroup-memory": lambda tree: tree.file(f"{GROUP}/memory.events", "oom 2\noom_kill 2"),
     "allowed-cpus": lambda tree: tree.call("allowed cpus", "[0, 1, 2, 3]"),
     "cpu-quota": lambda tree: tree.files(GROUP, **{"cpu.max": "800000 100000", "cpu.stat": "nr_periods 90\nnr_throttled 7"}),

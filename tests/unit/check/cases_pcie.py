@@ -2,7 +2,7 @@
 
 from healthy import healthy
 from healthy_pcie import DEVICES, bridges, config, gpu_bdf, port_bdf
-from loads import loaded, loading
+from loads import loaded, loading, looping
 
 GPU, PORT = f"{DEVICES}/{gpu_bdf(2)}", f"{DEVICES}/{port_bdf(3)}"
 SWITCH = f"{DEVICES}/{bridges(5, gpu=False)[2]}"
@@ -29,6 +29,8 @@ PCIE = {
     ),
     "pcie-load-rate": (loaded(), loading(rate=20e9)),
     "pcie-load-link": (loaded(), loading(gen=2)),
+    "gpudirect-loopback": (loaded(), looping(bytes_per_s=200e9 / 8)),
+    "nvme": lambda tree: tree.file("/sys/class/nvme/nvme1/state", "dead"),
     "pcie-load-transitions": (loaded(), loading(first=0, gen=4)),
     "pcie-aer-fatal": lambda tree: tree.file(f"{SWITCH}/aer_dev_fatal", "DLP 2\nTOTAL_ERR_FATAL 2"),
     "device-files": lambda tree: tree.error(f"{GPU}/numa_node", "input/output error"),

@@ -91,7 +91,7 @@ def test_line_with_a_colon_between_hosts():
     bad = found(SCCGN, machine("4.1.3", ["bond0"]))
     assert set(bad) == {"line-hosts", "line-interfaces", "line-sizes", "nccl-gid-index", "nccl-ib-hca", "nccl-debug"}
     assert bad["line-hosts"].verdict is Verdict.FAIL
-    assert bad["line-hosts"].fix == "-H {host1}:8,{host2}:8"
+    assert bad["line-hosts"].fix == "-H '{host1}:8,{host2}:8'"
     assert bad["line-interfaces"].fix == "add --mca oob_tcp_if_include bond0"
     assert "latency" in bad["line-sizes"].message
 

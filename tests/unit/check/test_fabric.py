@@ -180,13 +180,3 @@ def test_partition_of_nccl_is_that_of_its_variable():
     assert one("nic-pkey", tree).verdict is WARN
     environment(NCCL_IB_PKEY="1")(tree)
     assert one("nic-pkey", tree).message == "it is a full member of 0x8005"
-
-
-def test_stalls_are_judged_by_the_uptime():
-    def stalled(tree):
-        tree.update("ethtool -S eth3", outbound_pci_stalled_wr_events=500).file("/proc/uptime", f"{hours * 3600} 0")
-
-    hours = 24 * 30
-    assert one("nic-pci-stalls", changed(stalled)).verdict is PASS
-    hours = 24
-    assert one("nic-pci-stalls", changed(stalled)).verdict is WARN

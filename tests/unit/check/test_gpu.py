@@ -351,3 +351,44 @@ def test_container_without_gpus_is_to_be_started_with_them():
 
 def test_power_limit_without_a_default_is_skipped():
     assert of(found("gpu-power-limit", changed(power_default_mw=None, unsupported=["power_default_mw"])), "GPU 2").verdict is SKIP
+
+
+@pytest.mark.parametrize(
+    ("action", "steps"),
+    [
+        (1, "nvidia-smi -i 2 --gpu-reset"), (2, "reboot"), (3, "programs that use NVLink"), (4, "start no new job"), (5, "nvidia-imex"),
+        (6, "bus"), (7, "power it off and on"), (99, "nvidia-smi -q -i 2"),
+    ],
+)  # fmt: skip
+def test_recovery_that_the_driver_asks_for(action, steps):
+    findings = found("gpu-recovery-action", changed(recovery_action=action))
+    assert {one.subject for one in findings if one.verdict is Verdict.FAIL} == {"GPU 2"}
+    assert steps in of(findings, "GPU 2").fix
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ({"memory_c": 94}, Verdict.PASS),
+        ({"memory_c": 95}, Verdict.WARN),
+        ({"memory_c": 99, "memory_max_c": None, "memory_margin_c": 0, "margin_c": 3}, Verdict.PASS),  # Hopper: no limit in degrees
+        ({"memory_c": 99, "memory_max_c": None, "memory_margin_c": 0, "margin_c": 0}, Verdict.WARN),
+        ({"memory_c": 99, "memory_max_c": None, "memory_margin_c": -2, "margin_c": -1}, Verdict.PASS),
+        ({"memory_c": 99, "memory_max_c": None}, Verdict.UNKNOWN),
+    ],
+)
+def test_memory_is_judged_by_its_own_limit(values, verdict):
+    assert of(found("gpu-memory-temperature", changed(**values)), "GPU 2").verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("name", "field"), [("gpu-recovery-action", "recovery_action"), ("gpu-inforom", "inforom"), ("gpu-memory-temperature", "memory_c")]
+)
+def test_value_that_older_drivers_and_snapshots_lack_is_not_offered(name, field):
+    one = of(found(name, changed(**{field: None})), "GPU 2")
+    assert (one.verdict, one.optional) == (Verdict.UNKNOWN, True)
+
+
+def test_inforom_of_one_gpu():
+    findings = found("gpu-inforom", changed(inforom=False))
+    assert {one.subject: one.verdict for one in findings if one.verdict is not Verdict.PASS} == {"GPU 2": Verdict.FAIL}

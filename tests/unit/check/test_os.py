@@ -171,10 +171,24 @@ def test_scopes_of_ptrace(value, verdict):
     assert only("yama-ptrace", healthy().file("/proc/sys/kernel/yama/ptrace_scope", value)).verdict is verdict
 
 
+@pytest.mark.parametrize(
+    ("waits", "verdict", "named"),
+    [
+        ([[7, "find", "folio_wait_bit_common"]], PASS, "1 process waited for a disk"),
+        ([[7, "dd", "io_schedule"], [9, "python3", "nv_drm_wait"]], WARN, "python3 (9)"),
+        ([[9, "cp", "rpc_wait_bit_killable"]], WARN, "cp (9)"),  # a file server that does not answer
+        ([[9, "python3", ""]], WARN, "python3 (9)"),
+    ],
+)
+def test_process_that_waits_for_a_disk_is_not_stuck(waits, verdict, named):
+    one = only("stuck-processes", healthy().call("stuck processes", json.dumps(waits)))
+    assert one.verdict is verdict and named in one.message and "find" not in one.message and "dd" not in one.message
+
+
 def test_many_stuck_processes_are_counted():
     one = only("stuck-processes", healthy().call("stuck processes", json.dumps([[pid, "nvidia-smi"] for pid in range(10, 17)])))
     assert "nvidia-smi (10)" in one.message and one.message.endswith("and 2 more")
-    assert one.fix.startswith("read /proc/10/stack")
+    assert one.fix.startswith("cat /proc/10/stack")
 
 
 @pytest.mark.parametrize(
@@ -210,7 +224,7 @@ class TestShm:
 
     def test_files_of_ended_jobs(self):
         tree = healthy().call("space /dev/shm", json.dumps({"total": 2 << 30, "free": 0})).listing("/dev/shm", "nccl-a1B2c3")
-        assert only("shm-size", tree).fix.startswith("rm /dev/shm/nccl-*")
+        assert only("shm-size", tree).fix == "drain the host; then rm /dev/shm/nccl-*"
 
 
 class TestControlGroup:
@@ -322,9 +336,9 @@ def test_huge_pages_that_are_all_in_use():
 
 
 class TestMemoryErrors:
-    @pytest.mark.parametrize("count, days, verdict", [("10", 0.5, PASS), ("11", 0.5, WARN), ("100", 10, PASS), ("101", 10, WARN)])
-    def test_correctable_errors_a_day(self, count, days, verdict):
-        tree = healthy().file("/sys/devices/system/edac/mc/mc0/ce_count", count).file("/proc/uptime", f"{days * 86400} 5.0")
+    @pytest.mark.parametrize("count, verdict", [("10", PASS), ("11", WARN)])
+    def test_correctable_errors_of_one_reading(self, count, verdict):
+        tree = healthy().file("/sys/devices/system/edac/mc/mc0/ce_count", count)
         assert only("mem-errors", tree).verdict is verdict
 
     def test_machine_without_the_driver(self):

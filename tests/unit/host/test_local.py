@@ -13,7 +13,7 @@ import pytest
 from busbw.host.local import accessible, allowed_cpus, clock, space
 from busbw.host.process import state
 from busbw.host.source import Unavailable
-from busbw.host.stuck import stuck_processes
+from busbw.host.stuck import still_waiting, stuck_processes, waits_so_far
 
 # clone(2) with CLONE_VFORK: the parent waits in state D until its child ends.
 CLONE = {"x86_64": 56, "aarch64": 220}
@@ -53,9 +53,16 @@ def test_process_that_waits_in_the_kernel_is_found():
         until = time.monotonic() + 20
         while state(process.pid) != "D" and time.monotonic() < until:
             time.sleep(0.01)
-        assert process.pid in [pid for pid, _ in json.loads(stuck_processes())]
+        assert process.pid in [pid for pid, *_ in json.loads(stuck_processes())]
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(timeout=10)
         process.stdout.close()
-    assert process.pid not in [pid for pid, _ in json.loads(stuck_processes())]
+    assert process.pid not in [pid for pid, *_ in json.loads(stuck_processes())]
+
+
+def test_busy_process_is_in_another_wait_at_each_look():
+    find, hung = [(7, "1200"), (9, "33")], [(7, "1250"), (9, "33")]
+    assert still_waiting(find, hung) == [(9, "33")]
+    assert waits_so_far("Name:\tfind\nvoluntary_ctxt_switches:\t1200\nnonvoluntary_ctxt_switches:\t7") == "1200"
+    assert waits_so_far("Name:\tfind") == ""

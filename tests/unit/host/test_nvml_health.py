@@ -23,7 +23,7 @@ ZERO = (
     "DeviceGetClockInfo DeviceGetMaxClockInfo DeviceGetApplicationsClock DeviceGetDefaultApplicationsClock "
     "DeviceGetMaxCustomerBoostClock DeviceGetTemperature DeviceGetTemperatureThreshold DeviceGetEnforcedPowerLimit "
     "DeviceGetPowerManagementDefaultLimit DeviceGetComputeRunningProcesses_v3 DeviceGetNvLinkRemoteDeviceType DeviceGetNvLinkVersion "
-    "DeviceGetVbiosVersion SystemGetDriverVersion SystemGetCudaDriverVersion_v2"
+    "DeviceValidateInforom DeviceGetVbiosVersion SystemGetDriverVersion SystemGetCudaDriverVersion_v2"
 )
 # Offsets are those of the structures in nvml.h.
 DRIVER = """
@@ -82,9 +82,13 @@ def fake_nvml(**changes: Any) -> Any:
         return 0
 
     def values(_handle: str, asked: list[tuple[int, int]]) -> list[Any]:
-        known = {164: 26562, 215: 505}
+        known = {164: 26562, 215: 505, 82: 43, 195: -2, 230: 4}
         return [
-            SimpleNamespace(nvmlReturn=0 if field in known else 3, valueType=1, value=SimpleNamespace(uiVal=known.get(field), ullVal=0))
+            SimpleNamespace(
+                nvmlReturn=0 if field in known else 3,
+                valueType=5 if known.get(field, 0) < 0 else 1,
+                value=SimpleNamespace(uiVal=known.get(field), siVal=known.get(field), ullVal=0),
+            )
             for field, _scope in asked
         ]
 
@@ -102,7 +106,7 @@ def fake_nvml(**changes: Any) -> Any:
         "CurrentClocksEventReasons": lambda _: 0x1, "CurrentClocksThrottleReasons": lambda _: 0x4, "ClockInfo": lambda _, kind: 345 + kind,
         "MaxClockInfo": lambda _, kind: 1980 + kind, "ApplicationsClock": lambda *_: 1980, "DefaultApplicationsClock": lambda *_: 1980,
         "MaxCustomerBoostClock": lambda *_: fail(999, "Unknown Error"), "Temperature": lambda *_: 31,
-        "TemperatureThreshold": lambda _, kind: {3: 87, 1: 90}[kind], "MarginTemperature": lambda _: 56,
+        "TemperatureThreshold": lambda _, kind: {3: 87, 1: 90}.get(kind) or fail(3), "MarginTemperature": lambda _: 56,
         "EnforcedPowerLimit": lambda _: 700000, "PowerManagementDefaultLimit": lambda _: 700000,
         "ComputeRunningProcesses": lambda _: [SimpleNamespace(pid=2**22 + 1, usedGpuMemory=None)],
         "GpuFabricInfoV": fabric, "NvLinkState": state, "FieldValues": values, "NvLinkErrorCounter": lambda _, _link, counter: counter,
@@ -113,12 +117,17 @@ def fake_nvml(**changes: Any) -> Any:
         "NVML_ERROR_INVALID_ARGUMENT": 2, "NVML_SUCCESS": 0, "NVML_VALUE_TYPE_UNSIGNED_LONG_LONG": 3,
         "nvmlMemory_v2": 9, "NVML_MEMORY_LOCATION_DRAM": 2, "NVML_MEMORY_LOCATION_SRAM": 7, "NVML_VOLATILE_ECC": 0, "NVML_AGGREGATE_ECC": 1,
         "NVML_MEMORY_ERROR_TYPE_UNCORRECTED": 1, "NVML_CLOCK_SM": 1, "NVML_CLOCK_MEM": 2, "NVML_TEMPERATURE_GPU": 0,
-        "NVML_TEMPERATURE_THRESHOLD_GPU_MAX": 3, "NVML_TEMPERATURE_THRESHOLD_SLOWDOWN": 1, "NVML_NVLINK_MAX_LINKS": 4,
+        "NVML_TEMPERATURE_THRESHOLD_GPU_MAX": 3, "NVML_TEMPERATURE_THRESHOLD_MEM_MAX": 2,
+        "NVML_FI_DEV_MEMORY_TEMP": 82,
+        "NVML_FI_DEV_TEMPERATURE_MEM_MAX_TLIMIT": 195, "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION": 230, "NVML_ERROR_CORRUPTED_INFOROM": 14,
+        "NVML_TEMPERATURE_THRESHOLD_SLOWDOWN": 1,
+        "NVML_NVLINK_MAX_LINKS": 4,
         "NVML_FI_DEV_NVLINK_GET_SPEED": 164, "NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON": 90,
         "NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS": 215,
         **{f"NVML_NVLINK_ERROR_DL_{name}": number for number, name in enumerate(COUNTERS.values())},
     }  # fmt: skip
     asked = {f"nvmlDeviceGet{name}": function for name, function in (functions | changes).items()}
+    asked |= {"nvmlDeviceValidateInforom": changes.get("ValidateInforom", lambda _: None)}
     return SimpleNamespace(
         NVMLError=NVMLError, c_nvmlGpuFabricInfo_v2_t=FabricInfo, c_nvmlEccSramErrorStatus_v1_t=SramStatus,
         nvmlSystemGetDriverVersion=lambda: "570.158.01", nvmlSystemGetCudaDriverVersion_v2=lambda: 12080, **constants, **asked,
@@ -141,7 +150,7 @@ def test_all_values_of_a_gpu() -> None:
 
 def test_not_supported_differs_from_another_error() -> None:
     gpu = collect(fake_nvml()).gpus[0]
-    assert set(gpu.unsupported) == {"mig", "retired_pending"}
+    assert set(gpu.unsupported) == {"mig", "retired_pending", "memory_max_c"}
     assert gpu.failed == {"boost_mhz": "Unknown Error"}
 
 
@@ -163,8 +172,17 @@ def test_not_supported_differs_from_another_error() -> None:
 )
 def test_what_a_driver_lacks_differs_from_what_failed(changes: dict[str, Any], unsupported: set[str], failed: dict[str, str]) -> None:
     gpu = collect(fake_nvml(**changes)).gpus[0]
-    assert set(gpu.unsupported) == {"mig", "retired_pending"} | unsupported
+    assert set(gpu.unsupported) == {"mig", "retired_pending", "memory_max_c"} | unsupported
     assert gpu.failed == {"boost_mhz": "Unknown Error"} | failed
+
+
+def test_what_the_driver_asks_for_and_the_memory_and_inforom() -> None:
+    gpu = collect(fake_nvml()).gpus[0]
+    assert (gpu.recovery_action, gpu.inforom, gpu.memory_c, gpu.memory_max_c, gpu.memory_margin_c) == (4, True, 43, None, -2)
+    assert collect(fake_nvml(ValidateInforom=lambda _: fail(14, "Corrupted infoROM"))).gpus[0].inforom is False
+    older = collect(fake_nvml(ValidateInforom=lambda _: fail(3), FieldValues=lambda *_: fail(3))).gpus[0]
+    assert (older.recovery_action, older.inforom, older.memory_c) == (None, None, None)
+    assert {"recovery_action", "inforom", "memory_c"} <= set(older.unsupported)
 
 
 def test_links_have_counters_of_both_generations() -> None:

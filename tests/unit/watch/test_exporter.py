@@ -4,7 +4,6 @@ import contextlib
 import http.client
 import socket
 import threading
-import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor

@@ -7,6 +7,7 @@ from busbw.check.command.base import STAYS, Rule
 from busbw.check.command.line import Line
 from busbw.check.launcher import parameters
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 
 ROW = CheckRow(
     id="BW235",
@@ -34,7 +35,9 @@ def look(line: Line) -> Iterator[Found]:
         yield passed("", f"{btl.where} {btl.value}", Evidence(btl.where, btl.value))
     else:
         message = f"{btl.where} {btl.value}: without self a rank cannot send to itself"
-        yield failed("", message, Evidence(btl.where, btl.value, "self in it"), fix=f"{btl.where} {btl.value},self")
+        yield failed(
+            "", message, Evidence(btl.where, btl.value, "self in it"), fix=filled(f"{btl.where} {{value}}", value=f"{btl.value},self")
+        )
 
 
 CHECK = Rule(ROW, look)

@@ -6,6 +6,7 @@ from busbw.check.base import failed, passed
 from busbw.check.command.base import STAYS, Rule
 from busbw.check.command.line import Line
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 
 DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 QUOTES = "\u2018\u2019\u201c\u201d"
@@ -30,7 +31,12 @@ def look(line: Line) -> Iterator[Found]:
     strange = [word for word in line.argv if word[:1] in [*DASHES] or any(quote in word for quote in QUOTES)]
     if strange:
         evidence = Evidence("words", " ".join(strange[:4]), "ASCII")
-        yield failed("", f"{strange[0]} has a dash or quote that is not ASCII", evidence, fix=f"retype {strange[0]} with - and '")
+        yield failed(
+            "",
+            f"{strange[0]} has a dash or quote that is not ASCII",
+            evidence,
+            fix=filled("retype {text} with plain - and quotes", text=strange[0]),
+        )
     else:
         yield passed("", "all dashes and quotes are ASCII")
 

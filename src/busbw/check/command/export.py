@@ -9,6 +9,7 @@ from busbw.check.command.line import EXPORTS, Line
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.env import shown
 from busbw.core.masking import MASK
+from busbw.core.shell_words import filled, word
 
 _DEVICE = re.compile(r"\^?[a-z]+\d*_?\d+(:\d+)?")  # mlx5_1, bond0
 _FORWARDED = ("OMPI_", "PRTE_", "PMIX_")  # Open MPI forwards these itself
@@ -51,7 +52,7 @@ def _of_srun(line: Line) -> Iterator[Found]:
         yield warned("", message, Evidence("--export", export), fix="export the variable before srun, and leave out --export")
     elif "ALL" not in words:
         message = f"--export={export} removes all other variables from the ranks"
-        fix = f"--export={','.join(['ALL', *named])}"
+        fix = word(f"--export={','.join(['ALL', *named])}")
         yield warned("", message, Evidence("--export", export, "ALL,..."), fix=fix)
 
 
@@ -61,7 +62,7 @@ def _in_front(line: Line) -> Iterator[Found]:
     if line.launcher == "mpirun" and line.several and not line.allocated and alone:
         named = ", ".join(alone)
         message = f"{named} in front of mpirun reaches only the ranks on this host"
-        yield warned("", message, Evidence("before mpirun", named, "-x"), fix=" ".join(f"-x {name}" for name in alone))
+        yield warned("", message, Evidence("before mpirun", named, "-x"), fix=" ".join(f"-x {word(name)}" for name in alone))
 
 
 def _empty(line: Line) -> Iterator[Found]:
@@ -73,7 +74,9 @@ def _empty(line: Line) -> Iterator[Found]:
         return
     for name in bare:
         message = f"-x {name}, but the environment has no {name}"
-        yield warned("", message, Evidence(f"${name}", "not set", "a value"), fix=f"-x {name}=VALUE, or export {name} before")
+        yield warned(
+            "", message, Evidence(f"${name}", "not set", "a value"), fix=filled("-x {name}=VALUE, or export {name} before", name=name)
+        )
 
 
 CHECK = Rule(ROW, look)

@@ -6,6 +6,7 @@ from busbw.check.base import failed, passed, skipped
 from busbw.check.command.base import STAYS, Rule
 from busbw.check.command.line import Line
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 
 ROW = CheckRow(
     id="BW220",
@@ -36,7 +37,7 @@ def look(line: Line) -> Iterator[Found]:
     named = [part for host in line.hosts for part in ((host.name, host.slots) if host in wrong else (host.name,))]
     first = wrong[0]
     message = f"{first.name}:{first.slots} is {first.name} with '{first.slots}' slots: a comma separates hosts"
-    yield failed("", message, Evidence("-H", given, "h1:8,h2:8"), fix=f"-H {','.join(name + each for name in named)}")
+    yield failed("", message, Evidence("-H", given, "h1:8,h2:8"), fix=filled("-H {hosts}", hosts=",".join(name + each for name in named)))
 
 
 CHECK = Rule(ROW, look)

@@ -8,6 +8,7 @@ from busbw.check.command.line import Line, unset
 from busbw.check.launcher import parameters
 from busbw.check.launcher.parameters import Parameter
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 
 SUBNET = "10.1.0.0/16"
 PARTS = (parameters.TCP, parameters.OOB, parameters.PRTE, parameters.PMIX)
@@ -46,7 +47,7 @@ def look(line: Line) -> Iterator[Found]:
 def _faults(line: Line, every: Sequence[Parameter], seen: Sequence[Evidence]) -> Iterator[Found]:
     if both := parameters.contradiction(every):
         message = f"{both[0].where} and {both[1].where} exclude each other"
-        yield failed("", message, *seen, fix=f"leave out {both[1].where} {both[1].value}")
+        yield failed("", message, *seen, fix=filled(f"leave out {both[1].where} {{value}}", value=both[1].value))
     if absent := next((one for one in line.parameters if _absent(line, one)), None):
         message = f"{absent.where} {absent.value}: this host has no such interface"
         have = Evidence("/sys/class/net", ", ".join(sorted(line.interfaces)))
@@ -55,7 +56,7 @@ def _faults(line: Line, every: Sequence[Parameter], seen: Sequence[Evidence]) ->
     looped = parameters.without_loopback(every)
     if looped and not unset(looped.value):
         message = f"{looped.where} {looped.value} has no loopback interface: MPI over TCP between hosts hangs"
-        yield (failed if line.several else warned)("", message, *seen, fix=f"{looped.where} {looped.value},lo")
+        yield (failed if line.several else warned)("", message, *seen, fix=filled(f"{looped.where} {{value}}", value=f"{looped.value},lo"))
     if crash := parameters.crashing(every, line.major):
         message = f"{crash.where} {crash.value}: mpirun of Open MPI 5 crashes with more than one interface for its daemons"
         fix = f"{crash.where.replace('exclude', 'include')} {SUBNET}, the subnet that connects the hosts"

@@ -15,9 +15,12 @@ from busbw.core.checking import Checked
 from busbw.core.env import carried
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict
+from busbw.core.shell_words import assignment, word
 from busbw.host.source import Reading
 
-_EXPORT = re.compile(r"\bexport ((?:[A-Z_]+=\S+ ?)+)")
+# A word of a shell command, of which parts may be quoted as core.shell_words does.
+_WORD = r"""(?:\$'(?:\\.|[^'\\])*'|'[^']*'|"[^"]*"|[^\s'";])+"""
+_EXPORT = re.compile(rf"\bexport ((?:[A-Z_0-9]+={_WORD} ?)+)")
 
 
 class _WithVariables:
@@ -67,7 +70,8 @@ def _on_line(one: Checked, variables: Mapping[str, str], line: Line) -> Checked:
     """The finding with a fix that is a change of the line."""
     fix, given = one.fix, "-x " if line.launcher == "mpirun" else ""
     for name, value in variables.items():
-        fix = re.sub(rf"\bunset {name}\b", lambda _, text=f"{name}={value}": f"leave out {given}{text}", fix)  # type: ignore[misc]
+        text = assignment(name, value)
+        fix = re.sub(rf"\bunset {re.escape(word(name))}(?![\w])", lambda _, text=text: f"leave out {given}{text}", fix)  # type: ignore[misc]
     if given:
-        fix = _EXPORT.sub(lambda match: "".join(f"-x {word} " for word in match.group(1).split()), fix).rstrip()
+        fix = _EXPORT.sub(lambda match: "".join(f"-x {one} " for one in re.findall(_WORD, match.group(1))), fix).rstrip()
     return structs.replace(one, fix=fix)

@@ -6,6 +6,7 @@ from busbw.check.base import failed, passed, skipped, warned
 from busbw.check.command.base import STAYS, Rule
 from busbw.check.command.line import Line
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 
 ROW = CheckRow(
     id="BW234",
@@ -37,7 +38,9 @@ def look(line: Line) -> Iterator[Found]:
     for name, every in twice.items():
         evidence = [Evidence(name, value) for value in every]
         worse = failed if name.startswith("--") else warned
-        yield worse("", f"{name} is given as {' and as '.join(every)}", *evidence, fix=f"remove one of the values of {name}")
+        yield worse(
+            "", f"{name} is given as {' and as '.join(every)}", *evidence, fix=filled("remove one of the values of {name}", name=name)
+        )
     if not twice:
         yield passed("", f"{len(values)} names, each with one value")
 

@@ -7,6 +7,7 @@ from busbw.check.command.base import STAYS, Rule
 from busbw.check.command.line import Line
 from busbw.check.command.perf import perf
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import word
 from busbw.core.sizes import short_size
 
 ENOUGH = 64 << 20
@@ -38,7 +39,7 @@ def look(line: Line) -> Iterator[Found]:
     steps = (program.most - program.least) // STEP
     if program.most < ENOUGH and program.least == program.most:
         message = f"a single size of {short_size(program.most)} measures latency more than bandwidth"
-        yield warned("", message, evidence, fix=f"{program.name} {ROW.fix}")
+        yield warned("", message, evidence, fix=f"{word(program.name)} {ROW.fix}")
     elif steps > MANY and not program.stepped:
         yield warned("", f"{sizes} without -f has {steps + 1} sizes", evidence, fix=f"{sizes} -f 2")
     else:

@@ -6,6 +6,7 @@ from busbw.check.base import failed, passed, skipped
 from busbw.check.command.base import STAYS, Rule
 from busbw.check.command.line import HOSTFILES, Line
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.core.sizes import counted
 
 ROW = CheckRow(
@@ -38,7 +39,7 @@ def look(line: Line) -> Iterator[Found]:
         return
     each = line.per_node or -(-ranks // len(by_host))
     hosts = ",".join(f"{name}:{each}" for name in by_host)
-    yield failed("", f"{ranks} ranks, but the hosts have {counted(slots, 'slot')}", evidence, fix=f"-H {hosts}")
+    yield failed("", f"{ranks} ranks, but the hosts have {counted(slots, 'slot')}", evidence, fix=filled(ROW.fix, hosts=hosts))
 
 
 CHECK = Rule(ROW, look)

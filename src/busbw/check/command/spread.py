@@ -6,6 +6,7 @@ from busbw.check.base import passed, skipped, warned
 from busbw.check.command.base import STAYS, Rule
 from busbw.check.command.line import HOSTFILES, Line
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 
 ROW = CheckRow(
     id="BW222",
@@ -45,7 +46,12 @@ def look(line: Line) -> Iterator[Found]:
         yield passed("", spread, evidence)
     else:
         each = max(ranks // nodes, 1)
-        yield warned("", f"ranks by host: {spread}", evidence, fix=f"-n {each * nodes} -H {','.join(f'{name}:{each}' for name in slots)}")
+        yield warned(
+            "",
+            f"ranks by host: {spread}",
+            evidence,
+            fix=filled(f"-n {each * nodes} -H {{hosts}}", hosts=",".join(f"{name}:{each}" for name in slots)),
+        )
 
 
 def _even(ranks: int, nodes: int) -> Found:

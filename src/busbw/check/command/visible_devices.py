@@ -7,6 +7,7 @@ from busbw.check.command.base import STAYS, Rule
 from busbw.check.command.line import Line, unset
 from busbw.check.command.perf import perf
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import assignment
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 
@@ -40,7 +41,7 @@ def look(line: Line) -> Iterator[Found]:
     evidence = Evidence(f"-x {VARIABLE}", value, f"{each} GPUs")
     if count < each:
         message = f"{VARIABLE}={value} has {count} GPUs; the ranks of a host need {each}"
-        yield failed("", message, evidence, fix=f"leave out -x {VARIABLE}={value}")
+        yield failed("", message, evidence, fix=f"leave out -x {assignment(VARIABLE, value)}")
     else:
         yield passed("", f"{count} GPUs for {each} on a host", evidence)
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from busbw.check.base import Check, judged, unread
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 
 BASE = "/sys/devices/system/clocksource/clocksource0"
 PATH, AVAILABLE = f"{BASE}/current_clocksource", f"{BASE}/available_clocksource"
@@ -39,7 +40,9 @@ def look(machine: Machine) -> Iterator[Found]:
         good=text,
         bad=text,
         evidence=(Evidence(PATH, reading.text, others[0] if others else "tsc"),),
-        fix=f"echo {others[0]} > {PATH}" if others else "dmesg | grep -i -e tsc -e clocksource, which says why the kernel rejected tsc",
+        fix=filled(f"echo {{name}} > {PATH}", name=others[0])
+        if others
+        else "dmesg | grep -i -e tsc -e clocksource, which says why the kernel rejected tsc",
     )
 
 

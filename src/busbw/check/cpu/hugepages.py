@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from busbw.check.base import Check, judged, skipped, unread
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.pci import AMAZON, read_devices
 from busbw.host.settings import named_counts
 
@@ -19,7 +20,7 @@ ROW = CheckRow(
     right="some are reserved and free",
     why="libfabric's EFA provider allocates its buffers from huge pages. EFA can register a limited number of pages, so larger pages "
     "cover more memory.",
-    fix=f"sysctl -w vm.nr_hugepages={PAGES}",
+    fix="sysctl -w vm.nr_hugepages={pages}",
     stays="lost at the next reboot; write it to a file in /etc/sysctl.d",
     reads=(PATH, "/sys/bus/pci/devices/*/vendor"),
     sources=(
@@ -48,7 +49,7 @@ def look(machine: Machine) -> Iterator[Found]:
         good=text,
         bad=text,
         evidence=(Evidence(PATH, f"HugePages_Free {free}, HugePages_Total {total}", "more than 0"),),
-        fix=ROW.fix,
+        fix=filled(ROW.fix, pages=total + PAGES),
     )
 
 

@@ -6,6 +6,7 @@ from busbw.check.base import Check, judged, not_offered, skipped
 from busbw.check.machine import Machine
 from busbw.check.parts import Part, nics
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.cpu import count_list
 from busbw.host.settings import cpu_set
 
@@ -46,14 +47,14 @@ def _judge(machine: Machine, part: Part, numbers: tuple[str, ...]) -> Found:
     far = [path for path, cpus in handled.items() if not cpus & local]
     text = f"{len(far)} of {len(handled)} interrupts are handled on another NUMA node"
     cpus = machine.text(f"{NODES}/node{node}/cpulist") or ""
-    settable = " ".join(path.replace("effective_affinity_list", "smp_affinity_list") for path in far)
+    settable = [path.replace("effective_affinity_list", "smp_affinity_list") for path in far]
     return judged(
         right=2 * len(far) <= len(handled),
         subject=part.name,
         good=text,
         bad=text,
         evidence=tuple(Evidence(path, machine.text(path) or "", f"CPUs {cpus} (node {node})") for path in far[:1] or list(handled)[:1]),
-        fix=ROW.fix.format(cpus=cpus, files=settable),
+        fix=filled(ROW.fix, cpus=cpus, files=settable),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from busbw.check.base import Check, passed, unread, warned
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.core.sizes import counted
 from busbw.host.settings import cpu_set
 
@@ -19,7 +20,7 @@ ROW = CheckRow(
     title="memory of each NUMA node",
     right="each node with CPUs has memory, and about as much as the others",
     why="Ranks near a node without memory allocate on another node, and their buffers are across the link between the sockets.",
-    fix="dmidecode -t memory shows which module near node {node} is missing or off; reseat or replace it",
+    fix="dmidecode -t memory shows which module near node {node} is missing or off; drain the host, power it off, and reseat or replace it",
     stays="permanent: hardware or a BIOS setting",
     reads=(f"{NODES}/online", f"{NODES}/node*/cpulist", f"{NODES}/node*/meminfo"),
     sources=("Linux, Documentation/ABI/stable/sysfs-devices-node",),
@@ -43,7 +44,7 @@ def look(machine: Machine) -> Iterator[Found]:
     for node, size in small.items():
         evidence = Evidence(f"{NODES}/node{node}/meminfo", f"MemTotal {size >> 20} MiB", f"about {most >> 20} MiB")
         yield warned(
-            f"node {node}", f"it has {size >> 20} MiB of memory, the largest node {most >> 20}", evidence, fix=ROW.fix.format(node=node)
+            f"node {node}", f"it has {size >> 20} MiB of memory, the largest node {most >> 20}", evidence, fix=filled(ROW.fix, node=node)
         )
     if not small:
         evidence = Evidence(f"{NODES}/online", online.text)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from busbw.check.base import Check, judged, unread
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.settings import cpu_set
 
 BASE = "/sys/devices/system/cpu"
@@ -40,7 +41,7 @@ def look(machine: Machine) -> Iterator[Found]:
         good=f"{len(online)} of {len(present)} CPUs are online, SMT is {smt}",
         bad=f"{len(missing)} of {len(present)} CPUs are not online",
         evidence=(Evidence(f"{BASE}/online", readings["online"].text or "", readings["present"].text or ""),),
-        fix=ROW.fix.format(cpus=" ".join(map(str, missing))),
+        fix=filled(ROW.fix, cpus=[str(cpu) for cpu in missing]),
     )
 
 

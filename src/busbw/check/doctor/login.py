@@ -7,12 +7,15 @@ import socket
 from busbw.check.doctor.networks import LARGER_THAN
 from busbw.check.doctor.patient import Patient, failed, identity, passed, warned
 from busbw.core.checking import Stage
+from busbw.core.shell_words import filled
 from busbw.core.sizes import counted
 from busbw.core.version import __version__
 from busbw.launch.agent import SSH_FAILED
 from busbw.launch.failures import known
 
 SSH_PORT = 22
+SAME = "install busbw at the same path on every host, or on a shared file system: ssh {host} ls -l {path}"
+APART = "in /etc/hosts on {host}, take {name} out of the line of {address}, and keep the other names of that line"
 BANNER_S = 3.0  # sshd sends its banner at once
 
 
@@ -25,12 +28,14 @@ def ssh(patient: Patient) -> Stage:
         if done.code == SSH_FAILED or done.code is None or done.code == 127:
             found = known(done.error, [done.host])
             fix = (
-                found.hint if found else f"ssh -o BatchMode=yes -o ConnectTimeout=5 {done.host} true   (must exit with 0, without a prompt)"
+                found.hint
+                if found
+                else filled("ssh -o BatchMode=yes -o ConnectTimeout=5 {host} true   (must exit with 0, without a prompt)", host=done.host)
             )
             return failed("ssh", f"{done.host} cannot be logged into: {done.problem}", done.error.strip()[-300:], fix=fix)
         if done.code:
             return failed("ssh", f"on {done.host} every command in a login shell exits with {done.code}", done.error.strip()[-300:],
-                          fix=f"check the shell's startup files on {done.host}: they must not exit or print")  # fmt: skip
+                          fix=filled("the startup files of its shell on {host} must not exit or print", host=done.host))  # fmt: skip
     return passed("ssh", f"{counted(len(patient.hosts), 'host')} can be logged into without a prompt")
 
 
@@ -50,7 +55,7 @@ def install(patient: Patient) -> Stage:
             patient.identities[done.host] = identity(done)
         except ValueError:
             message = f"{done.host}: {asked[0]} does not run busbw: {done.problem or 'no answer'}"
-            fix = f"install busbw at the same path on every host, or on a shared file system: ssh {done.host} ls -l {asked[0]}"
+            fix = filled(SAME, host=done.host, path=asked[0])
             return failed("install", message, done.error.strip()[-300:], fix=fix)
     other = {host: said["busbw"] for host, said in patient.identities.items() if said["busbw"] != __version__}
     if other:
@@ -64,16 +69,16 @@ def names(patient: Patient) -> Stage:
     for host, said in patient.identities.items():
         unresolved = [name for name in patient.names if not said["names"].get(name)]
         if unresolved:
-            fix = f"add {unresolved[0]} to /etc/hosts on {host}, or use addresses"
+            fix = filled("add {name} to /etc/hosts on {host}, or use addresses", name=unresolved[0], host=host)
             return failed("names", f"{host} cannot resolve {unresolved[0]}", fix=fix)
     twice = {said["hostname"] for said in patient.identities.values()}
     if len(twice) < len(patient.identities):
         return failed("names", f"several hosts have the name {', '.join(sorted(twice))}: launchers count them as one host",
-                      fix="hostnamectl set-hostname NAME, a different one on each")  # fmt: skip
+                      fix="while no job runs there: hostnamectl set-hostname NAME, a different one on each")  # fmt: skip
     for host, said in patient.identities.items():
         own = said["names"].get(said["hostname"], [])
         if own and all(address.startswith("127.") for address in own):
             message = f"{host} resolves its own name {said['hostname']} to {own[0]}, where other hosts would reach themselves"
-            fix = f"remove the line '{own[0]} {said['hostname']}' from /etc/hosts on {host}"
+            fix = filled(APART, name=said["hostname"], address=own[0], host=host)
             return warned("names", message, f"getent ahosts {said['hostname']}: {', '.join(own)}", fix=fix)
     return passed("names", "all names resolve on all hosts")

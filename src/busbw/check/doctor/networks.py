@@ -11,6 +11,7 @@ from busbw.check.doctor.node import LARGE
 from busbw.check.doctor.patient import Patient, failed, passed, warned
 from busbw.core.checking import Stage
 from busbw.core.errors import UsageError
+from busbw.core.shell_words import filled
 from busbw.core.sizes import counted
 from busbw.launch import remote
 from busbw.launch.interfaces import is_cidr, resolve
@@ -70,7 +71,12 @@ def _mtus(patient: Patient) -> Stage | None:
                 f"{host}: {name} has MTU {mtu}, {number[usual]} of {len(of_host)} hosts have {usual}" for host, (name, mtu) in odd.items()
             ]
             host, (name, _) = next(iter(odd.items()))
-            fix = f"on {host}: ip link set {name} mtu {usual}; its switch port needs at least that"
+            fix = filled(
+                "drain {host}, and there: ip link set dev {name} mtu {mtu}; its switch port needs at least that",
+                host=host,
+                name=name,
+                mtu=usual,
+            )
             return warned("subnets", f"MTUs differ on {network}: {', '.join(odd)} differs from the others", *texts, fix=fix)
     return None
 
@@ -84,7 +90,12 @@ def tcp(patient: Patient) -> Stage:
                 network, _, other = label.partition(" ")
                 bad.setdefault(IPv4Network(network), {})[f"{done.host} to {other}"] = reason
         except (ValueError, KeyError):
-            return failed("tcp", f"{done.host}: {done.problem or 'no answer'}", done.error.strip()[-300:], fix=f"ssh {done.host} true")
+            return failed(
+                "tcp",
+                f"{done.host}: {done.problem or 'no answer'}",
+                done.error.strip()[-300:],
+                fix=filled("ssh {host} true", host=done.host),
+            )
     working = [network for network in patient.networks if network not in bad]
     evidence = [f"{pair} on {network}: {reason}" for network, pairs in bad.items() for pair, reason in pairs.items()][:_MOST_PAIRS]
     if not working:

@@ -6,6 +6,7 @@ from busbw.check.base import Check, passed, warned
 from busbw.check.gpu.each import each, said, unreported
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.gpu_health import GpuHealth
 
 ROW = CheckRow(
@@ -28,7 +29,7 @@ def look(machine: Machine) -> Iterator[Found]:
 
 
 def _judge(gpu: GpuHealth) -> Found:
-    fix = ROW.fix.format(gpu=gpu.index)
+    fix = filled(ROW.fix, gpu=gpu.index)
     app, default, boost, largest = gpu.app_mhz, gpu.app_default_mhz, gpu.boost_mhz, gpu.sm_max_mhz
     evidence = []
     if app is not None and default is not None:

@@ -6,6 +6,7 @@ from busbw.check.base import Check, failed, passed, warned
 from busbw.check.gpu.each import each, said, unreported
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.gpu_health import GpuHealth
 
 PROHIBITED = 2
@@ -35,7 +36,7 @@ def _judge(gpu: GpuHealth) -> Found:
     if gpu.compute_mode is None:
         return unreported(gpu, "compute_mode", "compute mode")
     mode = MODES.get(gpu.compute_mode, str(gpu.compute_mode))
-    evidence, fix = said(gpu, "ComputeMode", mode, MODES[0]), ROW.fix.format(gpu=gpu.index)
+    evidence, fix = said(gpu, "ComputeMode", mode, MODES[0]), filled(ROW.fix, gpu=gpu.index)
     if gpu.compute_mode == PROHIBITED:
         return failed(gpu.label, f"compute mode {mode}: no CUDA program can use it", evidence, fix=fix)
     if gpu.compute_mode:

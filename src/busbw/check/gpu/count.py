@@ -6,6 +6,7 @@ from busbw.check.base import Check, failed, not_offered, passed
 from busbw.check.gpu.each import WITHHELD, WITHOUT_PCI, confined, no_gpus, unreadable, without_gpus
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.core.sizes import counted
 from busbw.host.gpu_devices import gpus_on_pci
 from busbw.host.gpu_health import GpuHealth, Gpus
@@ -38,7 +39,7 @@ def look(machine: Machine) -> Iterator[Found]:
     gone = [bdf for bdf in on_pci if (machine.read(f"{DEVICES}/{bdf}/config").data or b"").startswith(GONE)]
     for bdf in gone:
         evidence = Evidence(f"{DEVICES}/{bdf}/config", "ff ff ff ff", "de 10 ...")
-        yield failed(bdf, "the GPU does not respond on PCI: it has fallen off the bus", evidence, fix=ROW.fix.format(bdf=bdf))
+        yield failed(bdf, "the GPU does not respond on PCI: it has fallen off the bus", evidence, fix=filled(ROW.fix, bdf=bdf))
     missing = no_gpus(machine, gpus)
     if missing and (gpus.reason or not on_pci):
         yield _without_nvml(machine, gpus, on_pci) if _dead(machine, gpus, on_pci) else missing
@@ -78,7 +79,7 @@ def _answer(gpu: GpuHealth, bdf: str) -> Iterator[Found]:
     elif gpu.error or lost:
         evidence = Evidence(f"NVML, {gpu.label}", gpu.error or lost, "readable")
         message = f"the GPU{f' at {bdf}' if bdf else ''} does not answer NVML: {gpu.error or lost}"
-        yield failed(gpu.label, message, evidence, fix=ROW.fix.format(bdf=bdf or gpu.index))
+        yield failed(gpu.label, message, evidence, fix=filled(ROW.fix, bdf=bdf or gpu.index))
 
 
 def _number(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> Found:
@@ -91,7 +92,7 @@ def _number(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> Found:
         message = f"PCI shows {counted(len(on_pci), 'NVIDIA GPU')}, NVML lists {len(gpus.gpus)}; missing: {', '.join(absent)}"
         if by := confined(machine):
             return not_offered("", f"{message}: {by} may hide them", evidence, fix="busbw check, on the host")
-        return failed("", message, evidence, fix=ROW.fix.format(bdf=absent[0]))
+        return failed("", message, evidence, fix=filled(ROW.fix, bdf=absent[0]))
     return passed("", f"{counted(len(gpus.gpus), 'GPU')} on PCI and in NVML", evidence)
 
 

@@ -7,6 +7,7 @@ from busbw.check.base import Check, judged, not_offered, skipped, unread
 from busbw.check.gpu.each import no_gpus
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.nccl_packages import CALL, built_for, read_packages
 from busbw.host.nvml_health import read_health
 
@@ -18,7 +19,7 @@ ROW = CheckRow(
     right="the driver supports the CUDA major version for which the NCCL Python package was built",
     why="A program built for a newer CUDA major version than the driver supports does not start: CUDA driver version is insufficient for "
     "CUDA runtime version.",
-    fix="update the driver to one that supports CUDA {needed}, or: pip install nvidia-nccl-cu{has}",
+    fix="drain the host and update the driver to one that supports CUDA {needed}, or: pip install nvidia-nccl-cu{has}",
     stays="yes, for this Python environment",
     reads=("nvmlSystemGetCudaDriverVersion", "Python packages nvidia-nccl-cu*"),
     sources=("CUDA compatibility guide, minor version compatibility",),
@@ -51,7 +52,7 @@ def _packages(cuda: int, packages: list[tuple[str, str]]) -> Iterator[Found]:
             good=f"NCCL {version} needs CUDA {needed}, the driver supports up to {has}",
             bad=f"NCCL {version} needs CUDA {needed}, but the driver supports only up to {has}",
             evidence=(Evidence("nvmlSystemGetCudaDriverVersion", has, f"{needed}.0 or newer"),),
-            fix=ROW.fix.format(needed=needed, has=cuda // 1000),
+            fix=filled(ROW.fix, needed=needed, has=cuda // 1000),
             fails=True,
         )
 

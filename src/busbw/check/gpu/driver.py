@@ -21,7 +21,8 @@ ROW = CheckRow(
     title="NVIDIA driver: kernel module and library",
     right="the kernel module is loaded, and has the same version as the library that programs use",
     why="After an update without a reboot the old module stays loaded. CUDA and NVML then fail to start in every new process.",
-    fix="reboot, or stop all users of the GPUs and run: rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia && modprobe nvidia",
+    fix="drain the host and reboot it; or stop all users of the GPUs, also nvidia-persistenced, nvidia-fabricmanager and nvidia-dcgm, "
+    "then: rmmod nvidia_peermem nvidia_uvm nvidia_drm nvidia_modeset nvidia; modprobe nvidia",
     stays="yes, until the next update of the driver; hold its packages back, or reboot after each update",
     reads=(PATH, "/proc/modules", "/sys/bus/pci/devices/*/{vendor,class,driver}", "NVML"),
     sources=("NVIDIA driver README, chapter on the /proc interface",),

@@ -6,6 +6,7 @@ from busbw.check.base import Check, passed, warned
 from busbw.check.gpu.each import each, said, unreported
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.gpu_health import GpuHealth
 
 ROW = CheckRow(
@@ -16,7 +17,7 @@ ROW = CheckRow(
     right="on, and not about to change",
     why="Without ECC a flipped bit in GPU memory changes results silently. A pending mode makes this host differ from others after its "
     "next reboot.",
-    fix="nvidia-smi -i {gpu} -e 1; then reset the GPU or reboot",
+    fix="drain the host; nvidia-smi -i {gpu} -e 1; nvidia-smi -i {gpu} --gpu-reset (or reboot)",
     stays="yes: the GPU keeps it",
     reads=("nvmlDeviceGetEccMode",),
     sources=("nvidia-smi manual, ECC mode",),
@@ -32,7 +33,7 @@ def _judge(gpu: GpuHealth) -> Found:
     if gpu.ecc is None:
         return unreported(gpu, "ecc", "ECC mode")
     evidence = said(gpu, "EccMode", f"{_word(gpu.ecc)}, pending {_word(gpu.ecc_pending)}", "on, pending on")
-    fix = ROW.fix.format(gpu=gpu.index)
+    fix = filled(ROW.fix, gpu=gpu.index)
     if not gpu.ecc:
         later = "; it will be on after the next reset" if gpu.ecc_pending else ""
         return warned(gpu.label, f"ECC is off: memory errors go undetected{later}", evidence, fix=fix)

@@ -6,6 +6,7 @@ from busbw.check.base import Check, failed, passed, skipped, warned
 from busbw.check.gpu.each import each, said, unreported
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.gpu_health import GpuHealth
 
 ROW = CheckRow(
@@ -38,13 +39,15 @@ def _judge(gpu: GpuHealth) -> Found:
         said(gpu, "MemoryErrorCounter", f"since the driver was loaded {_shown(gpu.uncorrected)}", 0),
         said(gpu, "MemoryErrorCounter", f"ever {_shown(ever)}", "sram 0"),
     )
-    fix = ROW.fix.format(gpu=gpu.index)
+    fix = filled(ROW.fix, gpu=gpu.index)
     if gpu.sram_exceeded:
         return failed(gpu.label, "the driver's threshold of SRAM errors is exceeded: replace the GPU", *evidence, fix=fix)
     if now:
-        return failed(gpu.label, f"uncorrected memory errors since the driver was loaded: {now}", *evidence, fix=fix)
+        return failed(gpu.label, f"uncorrected memory errors since the driver was loaded: {now}", *evidence, fix=fix, weight=now)
     if ever.get("sram"):
-        return warned(gpu.label, f"uncorrected SRAM errors over the life of the GPU: {ever['sram']}", *evidence, fix=fix)
+        return warned(
+            gpu.label, f"uncorrected SRAM errors over the life of the GPU: {ever['sram']}", *evidence, fix=fix, weight=ever["sram"]
+        )
     return passed(gpu.label, "no uncorrected memory error since the driver was loaded", *evidence)
 
 

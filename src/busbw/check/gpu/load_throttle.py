@@ -9,6 +9,7 @@ from busbw.check.load import GpuLoad, loaded
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.gpu_events import CLOCK_REASONS, Severity, clock_reasons
+from busbw.core.shell_words import filled
 
 BAD = {row.name: row.meaning for row in CLOCK_REASONS if row.severity is Severity.BAD}
 
@@ -49,7 +50,7 @@ def _judge(gpu: GpuLoad) -> Iterator[Found]:
     if bad:
         text = "; ".join(f"{BAD[name]} for {count / len(known):.0%} of the time" for name, count in bad.items())
         report = failed if set(bad) & set(HARDWARE) else warned
-        yield report(gpu.label, f"clocks are reduced under load: {text}", evidence, fix=ROW.fix.format(gpu=gpu.index))
+        yield report(gpu.label, f"clocks are reduced under load: {text}", evidence, fix=filled(ROW.fix, gpu=gpu.index))
     else:
         yield passed(gpu.label, f"no throttling by heat, power brake or hardware under load: {seen}", evidence)
 

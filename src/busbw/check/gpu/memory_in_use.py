@@ -7,6 +7,7 @@ from busbw.check.gpu.each import each, said, unreported
 from busbw.check.machine import Machine
 from busbw.check.parts import WITH_CPU
 from busbw.core.checking import CheckRow, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.core.sizes import counted, format_size
 from busbw.host.gpu_health import GpuHealth
 
@@ -45,13 +46,13 @@ def _judge(gpu: GpuHealth, *, container: bool) -> Found:
     if processes:
         named = ", ".join(f"{one.pid} {one.name}".strip() for one in processes[:NAMED])
         # In a container these may be pids of the host.
-        fix = IN_CONTAINER if container else ROW.fix.format(pids=" ".join(str(one.pid) for one in processes[:NAMED]))
-        return warned(gpu.label, f"in use by {named}: {used}", evidence, fix=fix)
+        fix = IN_CONTAINER if container else filled(ROW.fix, pids=[str(one.pid) for one in processes[:NAMED]])
+        return warned(gpu.label, f"in use by {named}: {used}", evidence, fix=fix, weight=gpu.used_bytes or 0)
     # The kernel may use the memory of these GPUs like any NUMA node.
     if (gpu.used_bytes or 0) >= LEAST and gpu.name.startswith(WITH_CPU):
         return not_offered(gpu.label, f"{used} in use, no process: the kernel may keep files in it, as it is a NUMA node", evidence)
     if (gpu.used_bytes or 0) >= LEAST:
-        fix = f"fuser -v /dev/nvidia{gpu.index}, as root on the host; without a process, reset the GPU"
+        fix = f"fuser -v /dev/nvidia{gpu.index}, as root; without a process: drain the host; nvidia-smi -i {gpu.index} --gpu-reset"
         return warned(
             gpu.label, f"{used} in use, but NVML lists no process: it may run in another container, or be dead", evidence, fix=fix
         )

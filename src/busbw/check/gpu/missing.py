@@ -28,7 +28,8 @@ ROW = CheckRow(
     right="PCI shows every GPU that the kernel found since boot or that has a device file, and all 8 of a board with NVSwitches",
     why="A GPU that falls off the bus may be removed from PCI. Then nothing lists it any more, and all that is left looks healthy: "
     "jobs get 7 of 8 GPUs, or start on none.",
-    fix="drain the host and power it off and on; if a GPU is still missing, find it in the BMC's inventory and check its seat and power",
+    fix="drain the host and power it off and on; if a GPU is still missing, find it in the inventory of the BMC and check its seat and "
+    "power",
     stays="a reboot brings the GPU back only if the fault was transient",
     reads=(f"{DEVICES}/*/{{vendor,class}}", "/dev/kmsg", FILES, MODULES),
     sources=("Linux drivers/pci/probe.c", "data sheets of HGX boards", "Azure node health checks, check_gpu_count", "gpud, gpu-counts"),

@@ -28,7 +28,7 @@ ROW = CheckRow(
     right="every GPU can read the memory of every other one",
     why="Without peer access NCCL copies through host memory, which crosses PCIe twice. The usual cause is an IOMMU, ACS, a virtual "
     "machine or a driver setting.",
-    fix="nvidia-smi topo -p2p r; on bare metal, boot with iommu=pt and turn ACS off (see pcie-acs)",
+    fix="nvidia-smi topo -p2p r; on bare metal, drain the host, boot with iommu=pt and turn ACS off (busbw explain pcie-acs)",
     stays="iommu=pt in the boot loader's configuration stays; ACS that setpci turned off is on again after a reboot",
     reads=("nvmlDeviceGetP2PStatus",),
     sources=("NCCL user guide, troubleshooting: GPU direct",),

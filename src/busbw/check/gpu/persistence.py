@@ -6,6 +6,7 @@ from busbw.check.base import Check, judged
 from busbw.check.gpu.each import each, said, unreported
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.gpu_health import GpuHealth
 
 ROW = CheckRow(
@@ -37,7 +38,7 @@ def _judge(gpu: GpuHealth) -> Found:
         good="persistence mode is on",
         bad="persistence mode is off: the driver unloads the GPU between jobs",
         evidence=(said(gpu, "PersistenceMode", "on" if gpu.persistence else "off", "on"),),
-        fix=ROW.fix.format(gpu=gpu.index),
+        fix=filled(ROW.fix, gpu=gpu.index),
     )
 
 

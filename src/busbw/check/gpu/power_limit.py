@@ -6,6 +6,7 @@ from busbw.check.base import Check, judged
 from busbw.check.gpu.each import each, said, unreported
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.gpu_health import GpuHealth
 
 ROW = CheckRow(
@@ -15,7 +16,7 @@ ROW = CheckRow(
     title="power limit",
     right="at or above the default of the board",
     why="A lower limit reduces clocks under load. Every collective waits for the GPU with the lowest limit.",
-    fix="nvidia-smi -i {gpu} -pl {watts}",
+    fix="if the rack has the power, and nobody lowered the limit for it: nvidia-smi -i {gpu} -pl {watts}",
     stays="lost at the next reboot, like a lower limit; if the lower limit returns, a service sets it: look for nvidia-smi -pl",
     reads=("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementDefaultLimit"),
     sources=("nvidia-smi manual, power limit",),
@@ -37,7 +38,7 @@ def _judge(gpu: GpuHealth) -> Found:
         good=f"power limit {limit} W",
         bad=f"power limit {limit} W, below the default of {default} W",
         evidence=(said(gpu, "EnforcedPowerLimit", f"{limit} W", f"{default} W or more"),),
-        fix=ROW.fix.format(gpu=gpu.index, watts=default),
+        fix=filled(ROW.fix, gpu=gpu.index, watts=default),
     )
 
 

@@ -37,9 +37,9 @@ def _judge(gpu: GpuHealth) -> Found:
     seen = f"{'failed' if broken else 'none failed'}, {uncorrected} rows after uncorrected errors, {corrected} after corrected ones"
     evidence = said(gpu, "RemappedRows", seen, f"none failed, at most {MOST} rows after uncorrected errors")
     if broken:
-        return failed(gpu.label, "row remapping has failed: a bank has no spare rows left", evidence, fix=ROW.fix)
+        return failed(gpu.label, "row remapping has failed: a bank has no spare rows left", evidence, fix=ROW.fix, weight=float("inf"))
     if uncorrected > MOST:
-        return failed(gpu.label, f"{uncorrected} rows were remapped after uncorrected errors", evidence, fix=ROW.fix)
+        return failed(gpu.label, f"{uncorrected} rows were remapped after uncorrected errors", evidence, fix=ROW.fix, weight=uncorrected)
     return passed(gpu.label, "no row remapping has failed", evidence)
 
 

@@ -6,6 +6,7 @@ from busbw.check.base import Check, judged
 from busbw.check.gpu.each import each, said, unreported
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.gpu_health import GpuHealth
 
 ROW = CheckRow(
@@ -41,7 +42,7 @@ def _judge(gpu: GpuHealth) -> Found:
         good=f"no {what} is pending",
         bad=f"a {what} waits for a reset of the GPU",
         evidence=(said(gpu, function, "pending" if pending else "none pending", "none pending"),),
-        fix=ROW.fix.format(gpu=gpu.index),
+        fix=filled(ROW.fix, gpu=gpu.index),
     )
 
 

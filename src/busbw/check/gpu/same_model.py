@@ -7,6 +7,7 @@ from busbw.check.base import Check, not_offered, passed, skipped, unknown, warne
 from busbw.check.gpu.each import WITHHELD, no_gpus
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.core.sizes import counted, format_size
 from busbw.host.gpu_health import GpuHealth
 from busbw.host.nvml_health import read_health
@@ -17,6 +18,8 @@ TRAITS: tuple[tuple[str, str, Callable[[GpuHealth], str]], ...] = (
     ("memory", "nvmlDeviceGetMemoryInfo", lambda gpu: format_size(gpu.memory_bytes) if gpu.memory_bytes else ""),
 )
 
+LEAVE = "leave GPU {gpu} out: CUDA_VISIBLE_DEVICES"
+
 ROW = CheckRow(
     id="BW019",
     name="gpu-same-model",
@@ -25,7 +28,7 @@ ROW = CheckRow(
     right="all GPUs have the same model, VBIOS and memory size",
     why="A collective runs at the pace of its slowest GPU. A replacement GPU can have an older VBIOS, with different clock, power or "
     "NVLink settings.",
-    fix="ask the server vendor for VBIOS {common} for {gpu}, or leave it out: CUDA_VISIBLE_DEVICES",
+    fix="ask the server vendor for VBIOS {common} for GPU {gpu}, or leave it out: CUDA_VISIBLE_DEVICES",
     stays="yes: the VBIOS is stored in the GPU",
     reads=tuple(function for _, function, _ in TRAITS),
     sources=("Meta GPU cluster monitoring, check_nvidia_smi",),
@@ -53,13 +56,13 @@ def look(machine: Machine) -> Iterator[Found]:
 
 
 def _differing(gpus: list[GpuHealth], what: str, function: str, trait: Callable[[GpuHealth], str]) -> Iterator[Found]:
-    values = {gpu.label: trait(gpu) for gpu in gpus if trait(gpu)}
-    common = Counter(values.values()).most_common(1)[0][0] if values else ""
-    for label, value in values.items():
+    known = [(gpu, trait(gpu)) for gpu in gpus if trait(gpu)]
+    common = Counter(value for _, value in known).most_common(1)[0][0] if known else ""
+    for gpu, value in known:
         if value != common:
-            evidence = Evidence(f"{function}, {label}", value, common)
-            fix = ROW.fix.format(common=common, gpu=label) if what == "VBIOS" else f"leave {label} out: CUDA_VISIBLE_DEVICES"
-            yield warned(label, f"its {what} is {value}; most GPUs have {common}", evidence, fix=fix)
+            evidence = Evidence(f"{function}, {gpu.label}", value, common)
+            fix = filled(ROW.fix if what == "VBIOS" else LEAVE, common=common, gpu=gpu.index)
+            yield warned(gpu.label, f"its {what} is {value}; most GPUs have {common}", evidence, fix=fix)
 
 
 CHECK = Check(ROW, look)

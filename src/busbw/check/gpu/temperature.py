@@ -6,6 +6,7 @@ from busbw.check.base import Check, judged, not_offered
 from busbw.check.gpu.each import each, said, unreported
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.gpu_health import GpuHealth
 
 ROW = CheckRow(
@@ -44,7 +45,8 @@ def _judge(gpu: GpuHealth) -> Found:
         good=f"{gpu.temperature_c} C",
         bad=f"{gpu.temperature_c} C: at or above its limit",
         evidence=(said(gpu, "Temperature", seen, expected),),
-        fix=ROW.fix.format(gpu=gpu.index),
+        fix=filled(ROW.fix, gpu=gpu.index),
+        weight=gpu.temperature_c,
     )
 
 

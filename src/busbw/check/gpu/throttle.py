@@ -7,6 +7,7 @@ from busbw.check.gpu.each import each, said, unreported
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Found, Layer
 from busbw.core.gpu_events import CLOCK_REASONS, Severity, clock_reasons
+from busbw.core.shell_words import filled
 from busbw.host.gpu_health import GpuHealth
 
 IDLE = 0x1
@@ -45,7 +46,7 @@ def _judge(gpu: GpuHealth) -> Found:
     if bad:
         message = f"clocks are reduced: {'; '.join(row.meaning for row in bad)}"
         report = failed if any(row.name in HARDWARE for row in bad) else warned
-        return report(gpu.label, message, *evidence, fix=ROW.fix.format(gpu=gpu.index))
+        return report(gpu.label, message, *evidence, fix=filled(ROW.fix, gpu=gpu.index))
     if gpu.reasons & IDLE:
         return skipped("the GPU is idle: its clocks can be judged only under load: busbw check --load 10", gpu.label)
     return passed(gpu.label, "clocks are not reduced by heat, power brake or hardware", *evidence)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from busbw.check.base import Check, not_offered, passed, unread, warned
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.firewall import COMMAND, Chain, closed_chains, ruleset
 
 MODULES, CALL = "/proc/modules", "nft ruleset"
@@ -59,9 +60,14 @@ def _closed(chain: Chain) -> Found:
     if chain.accepts:
         accepted = ", ".join(chain.accepts)
         message = f"it accepts {accepted} and drops the rest; whether this covers the cluster is unknown"
-        return not_offered(chain.place, message, evidence, fix=f"compare {accepted} with the addresses of the other hosts")
+        return not_offered(
+            chain.place,
+            message,
+            evidence,
+            fix=filled("compare {accepted} with the addresses of the other hosts", accepted=list(chain.accepts)),
+        )
     message = "it drops incoming connections, and accepts no whole network or interface"
-    return warned(chain.place, message, evidence, fix=ROW.fix.format(place=chain.place))
+    return warned(chain.place, message, evidence, fix=filled(ROW.fix, place=chain.place.split(" ")))
 
 
 CHECK = Check(ROW, look)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from busbw.check.base import Check, failed, passed, skipped, unread, warned
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.core.sizes import counted
 from busbw.host.local import accessible
 
@@ -42,7 +43,7 @@ def look(machine: Machine) -> Iterator[Found]:
         yield report("", f"RDMA devices have no file in {FILES}", Evidence(FILES, "no uverbs*", "uverbs*"), fix=fix)
     elif closed:
         evidence = (Evidence(path, "no access", "read and write") for path in closed)
-        yield failed("", f"this process may not use {', '.join(closed)}", *evidence, fix=ROW.fix.format(files=" ".join(closed)))
+        yield failed("", f"this process may not use {', '.join(closed)}", *evidence, fix=filled(ROW.fix, files=closed))
     else:
         yield passed("", f"this process may use {counted(len(files), 'RDMA device')}", Evidence(FILES, ", ".join(files)))
 

@@ -6,6 +6,7 @@ from busbw.check.base import Check, failed, passed, skipped, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.nic.links import gpu_server
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.pci import ETHERNET, MELLANOX, read_devices
 
 MODULES, FILES = "/proc/modules", "/dev/infiniband"
@@ -45,7 +46,7 @@ def look(machine: Machine) -> Iterator[Found]:
     needed = machine.ports or gpu_server(machine) or any(not card.kind.startswith(ETHERNET) for card in cards)
     report = failed if set(missing) - set(CONNECTION) and needed else warned
     evidence = (Evidence(MODULES, f"no {name}", name) for name in missing)
-    yield report("", f"not loaded: {', '.join(missing)}", *evidence, fix=ROW.fix.format(modules=" ".join(missing)))
+    yield report("", f"not loaded: {', '.join(missing)}", *evidence, fix=filled(ROW.fix, modules=missing))
 
 
 CHECK = Check(ROW, look)

@@ -2,25 +2,47 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from busbw.check.base import Check, not_offered, passed, unread, warned
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
+from busbw.core.sizes import counted
 from busbw.host.stuck import stuck_processes
 
 NAMED = 5
+# Functions in which a process waits for a disk that is slow or busy; one that never answers is in the kernel log after two minutes.
+DISK = ("io_schedule", "folio_wait", "wait_on_page", "wait_on_buffer", "jbd2_", "do_get_write_access", "blk_mq_", "rq_qos_wait", "wbt_wait",
+        "submit_bio_wait", "blkdev_issue", "balance_dirty_pages", "xfs_log", "xlog_", "xfs_buf", "btrfs_")  # fmt: skip
 KTHREADD = "/proc/2/comm"  # the parent of kernel threads, only in the host's namespace
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A process in state D, and the kernel function in which it waits; '' in old snapshots, and for who may not see it."""
+
+    pid: int
+    name: str
+    function: str = ""
+
+    @property
+    def evidence(self) -> Evidence:
+        """What /proc says of it."""
+        return Evidence(f"/proc/{self.pid}/stat", f"state D{f' in {self.function}' if self.function else ''}", "R or S")
+
 
 ROW = CheckRow(
     id="BW124",
     name="stuck-processes",
     layer=Layer.KERNEL,
     title="processes stuck in the kernel",
-    right="no process stays in state D",
+    right="no process stays in one wait in state D for 3 s, except for a disk",
     why="Such a process waits for a driver or file system that does not respond. It cannot be killed, and may hold a GPU.",
-    fix="read /proc/{pid}/stack and dmesg to see which driver or mount it waits for; if it does not end, reboot",
+    fix="cat /proc/{pid}/stack; dmesg -T | tail, which show the driver or mount that it waits for; if it does not end, drain the host "
+    "and reboot it",
     stays="a reboot ends it; the cause may come back",
-    reads=("/proc/*/stat, for a second", KTHREADD),
+    reads=("/proc/*/{stat,status,wchan}, for 3 s", KTHREADD),
     sources=("proc(5): state D",),
 )
 
@@ -35,10 +57,18 @@ def look(machine: Machine) -> Iterator[Found]:
     if not found:
         yield _none(machine)
         return
-    names = [f"{name} ({pid})" for pid, name in found]
+    waits = [Wait(*one) for one in found]
+    stuck = [wait for wait in waits if not wait.function.startswith(DISK)]
+    if not stuck:
+        message = f"no process hangs in the kernel; {counted(len(waits), 'process', 'es')} waited for a disk"
+        yield passed("", message, *(wait.evidence for wait in waits[:NAMED]))
+        return
+    names = [f"{wait.name} ({wait.pid})" for wait in stuck]
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    evidence = (Evidence(f"/proc/{pid}/stat", "state D", "R or S") for pid, _ in found[:NAMED])
-    yield warned("", f"in state D for a second: {', '.join(names[:NAMED])}{more}", *evidence, fix=ROW.fix.format(pid=found[0][0]))
+    evidence = (wait.evidence for wait in stuck[:NAMED])
+    yield warned(
+        "", f"in one wait of 3 s or longer: {', '.join(names[:NAMED])}{more}", *evidence, fix=filled(ROW.fix, pid=str(stuck[0].pid))
+    )
 
 
 def _none(machine: Machine) -> Found:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from busbw.check.base import Check, judged, unread
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.settings import numbers
 
 IPV4 = "/proc/sys/net/ipv4"
@@ -40,7 +41,7 @@ def look(machine: Machine) -> Iterator[Found]:
             good=text,
             bad=f"{text}, less than the kernel's default of {least}",
             evidence=(Evidence(path, str(values[2]), f"{least} or more"),),
-            fix=ROW.fix.format(name=name, least=values[0], default=values[1], most=least),
+            fix=filled(ROW.fix, name=name, least=values[0], default=values[1], most=least),
         )
 
 

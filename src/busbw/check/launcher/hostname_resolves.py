@@ -7,6 +7,7 @@ from busbw.check.base import Check, passed, unread, warned
 from busbw.check.launcher.programs import own_addresses
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 
 NAME = "/proc/sys/kernel/hostname"
 
@@ -36,7 +37,7 @@ def look(machine: Machine) -> Iterator[Found]:
         return
     addresses = list(dict.fromkeys(line.split()[0] for line in reading.text.splitlines() if line.strip()))
     evidence = Evidence(f"getent ahosts {name}", ", ".join(addresses) or "nothing", "an address")
-    fix = ROW.fix.format(name=name)
+    fix = filled(ROW.fix, name=name)
     if not addresses:
         yield warned("", f"{name} does not resolve", evidence, fix=fix)
     elif all(ip_address(one.partition("%")[0]).is_loopback for one in addresses):

@@ -6,6 +6,7 @@ from busbw.check.base import Check, failed, no_environment, passed, warned
 from busbw.check.launcher import parameters, programs
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import assignment, word
 
 ROW = CheckRow(
     id="BW206",
@@ -35,17 +36,22 @@ def look(machine: Machine) -> Iterator[Found]:
     looped = parameters.without_loopback(every)
     if both:
         message = f"{both[0].where} and {both[1].where} exclude each other"
-        yield failed("", message, *(Evidence(one.where, one.value) for one in both), fix=f"unset {both[1].where.removeprefix('$')}")
+        yield failed("", message, *(Evidence(one.where, one.value) for one in both), fix=f"unset {word(both[1].where.removeprefix('$'))}")
     elif looped:
         message = f"{looped.where}={looped.value} has no loopback interface: MPI cannot send over TCP"
-        yield failed("", message, Evidence(looped.where, looped.value, "lo in it"), fix=f"export {looped.where[1:]}={looped.value},lo")
+        yield failed(
+            "",
+            message,
+            Evidence(looped.where, looped.value, "lo in it"),
+            fix=f"export {assignment(looped.where[1:], f'{looped.value},lo')}",
+        )
     elif half:
         message = f"{half.where}={half.value} does not set the interface of the daemons"
         fix = f"export {parameters.variables(parameters.for_daemons(half, major))}"
         yield warned("", message, Evidence(half.where, half.value), fix=fix)
     elif crash := parameters.crashing(every, major):
         message = f"{crash.where}={crash.value}: mpirun of Open MPI 5 crashes with more than one interface for its daemons"
-        fix = f"export {crash.where[1:].replace('exclude', 'include')}=10.1.0.0/16, the subnet that connects the hosts"
+        fix = f"with the subnet that connects the hosts: export {assignment(crash.where[1:].replace('exclude', 'include'), '10.1.0.0/16')}"
         yield failed("", message, Evidence(crash.where, crash.value, "one name or network"), fix=fix)
     else:
         seen = [Evidence(one.where, one.value) for one in every if "_if_" in one.name]

@@ -7,6 +7,7 @@ from busbw.check.launcher import parameters, programs
 from busbw.check.launcher.mpijob import HOSTFILE, OTHERS
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import assignment, word
 
 ROW = CheckRow(
     id="BW207",
@@ -42,7 +43,9 @@ def look(machine: Machine) -> Iterator[Found]:
         strange = [(one, new) for one in every if one.where[1:] not in own and (new := parameters.misplaced(one, found.major))]
         for one, new in strange:
             message = f"Open MPI {found.version} may ignore {one.where}, a name of another major version"
-            yield warned("", message, Evidence(one.where, one.value), fix=f"unset {one.where.removeprefix('$')}; export {_variable(new)}")
+            yield warned(
+                "", message, Evidence(one.where, one.value), fix=f"unset {word(one.where.removeprefix('$'))}; export {_variable(new)}"
+            )
         if not strange:
             yield passed("", f"all are names of Open MPI {found.major}", *(Evidence(one.where, one.value) for one in every))
 
@@ -50,7 +53,7 @@ def look(machine: Machine) -> Iterator[Found]:
 def _variable(option: str) -> str:
     kind, name, value = option.removeprefix("--").split(" ", 2)
     prefix = next(prefix for prefix, of in parameters.PREFIXES.items() if of == kind)
-    return f"{prefix}{name}={value}"
+    return assignment(f"{prefix}{name}", value)
 
 
 CHECK = Check(ROW, look)

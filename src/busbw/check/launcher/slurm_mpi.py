@@ -16,7 +16,7 @@ ROW = CheckRow(
     title="srun's MPI plugins",
     right="pmix is among them",
     why="Open MPI 5 ranks find each other only through PMIx. Without the plugin each rank runs as a separate job of size one.",
-    fix="install Slurm's plugin mpi/pmix, or start the ranks with mpirun inside salloc",
+    fix="install the plugin mpi/pmix of Slurm, or start the ranks with mpirun inside salloc",
     stays="permanent once installed; MpiDefault=pmix in slurm.conf makes it the default",
     reads=("srun --mpi=list",),
     sources=("Slurm, MPI users guide", "Open MPI 5 documentation, launching with Slurm"),

@@ -7,6 +7,7 @@ from busbw.check.base import Check, passed, skipped, unread, warned
 from busbw.check.launcher.programs import ssh_login
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import word
 
 FOLDER = "~/.ssh"
 OPEN = 0o077  # readable by others: ssh ignores such a key
@@ -40,7 +41,7 @@ def look(machine: Machine) -> Iterator[Found]:
         yield skipped("no ssh on PATH; mpirun cannot start ranks on other hosts, torchrun and srun need none")
     elif readable:
         message = f"others may read {', '.join(readable)}: ssh ignores it"
-        yield warned("", message, evidence, fix=f"chmod 600 {' '.join(f'{FOLDER}/{name}' for name in readable)}")
+        yield warned("", message, evidence, fix=f"chmod 600 {' '.join(f'{FOLDER}/{word(name)}' for name in readable)}")
     elif not keys and not found["agent"]:
         yield warned("", "there is no key and no agent", evidence, Evidence("$SSH_AUTH_SOCK", "not set"), fix=ROW.fix)
     else:

@@ -7,6 +7,7 @@ from busbw.check.base import Check, passed, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.parts import gpus
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.core.sizes import counted
 from busbw.host.local import allowed_cpus
 from busbw.host.settings import cpu_set
@@ -37,7 +38,7 @@ def look(machine: Machine) -> Iterator[Found]:
     listed = {gpu.bus_id for gpu in machine.host.gpus}  # a container or job may have only some of those on PCI
     allowed, cards = set(json.loads(reading.text)), [card for card in gpus(machine) if card.device.bdf in listed or not listed]
     online = machine.text("/sys/devices/system/cpu/online") or ""
-    fix = ROW.fix.format(cpus=online or "of all nodes")
+    fix = filled(ROW.fix, cpus=online or "CPUS")
     evidence = Evidence("sched_getaffinity(2)", f"{len(allowed)} CPUs", f"{max(1, EACH * len(cards))} or more of {online}")
     nodes = {card.name: machine.text(f"{card.path}/numa_node") for card in cards}
     far = [name for name, node in nodes.items() if (local := _cpus(machine, node)) and not local & allowed]

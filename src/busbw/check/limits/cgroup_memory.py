@@ -6,6 +6,7 @@ from busbw.check.base import Check, passed, warned
 from busbw.check.limits.processes import unknown_group
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.core.sizes import counted
 from busbw.host.cgroup import OWN, directories, killed, limits
 
@@ -33,7 +34,7 @@ def look(machine: Machine) -> Iterator[Found]:
     found = limits(machine, "memory")
     dead = killed(machine)
     if dead and dead[1]:
-        fix = ROW.fix.format(path=found[0].path if found else "the memory of the machine, or use less")
+        fix = filled(ROW.fix, path=found[0].path) if found else "use less memory, or a machine with more"
         yield warned(
             "",
             f"the kernel has killed {counted(dead[1], 'process', 'es')} of this cgroup for memory",
@@ -43,7 +44,7 @@ def look(machine: Machine) -> Iterator[Found]:
     full = [one for one in found if one.used is not None and one.used > SHARE * one.limit]
     for one in full:
         evidence = Evidence(one.path, f"{one.used} of {one.limit} bytes used", f"less than {SHARE:.0%}")
-        yield warned("", f"{(one.used or 0) / one.limit:.0%} of the memory limit is used", evidence, fix=ROW.fix.format(path=one.path))
+        yield warned("", f"{(one.used or 0) / one.limit:.0%} of the memory limit is used", evidence, fix=filled(ROW.fix, path=one.path))
     if full or (dead and dead[1]):
         return
     if found:

@@ -6,6 +6,7 @@ from busbw.check.base import Check, passed, warned
 from busbw.check.limits.processes import LEAST_THREADS, threads_needed, unknown_group
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.cgroup import OWN, directories, limits
 
 ROW = CheckRow(
@@ -31,7 +32,7 @@ def look(machine: Machine) -> Iterator[Found]:
     small = [one for one in found if one.limit - (one.used or 0) < least]
     for one in small:
         message = f"the cgroup may have {one.limit} processes and threads, and has {one.used or 'some'}; the ranks may need {least}"
-        yield warned("", message, Evidence(one.path, str(one.limit), f"room for {least}"), fix=ROW.fix.format(path=one.path))
+        yield warned("", message, Evidence(one.path, str(one.limit), f"room for {least}"), fix=filled(ROW.fix, path=one.path))
     if found and not small:
         yield passed("", "the cgroup has room for processes and threads", *(Evidence(one.path, str(one.limit)) for one in found))
     elif not found:

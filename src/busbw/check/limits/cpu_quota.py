@@ -6,6 +6,7 @@ from busbw.check.base import Check, passed, warned
 from busbw.check.limits.processes import unknown_group
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.core.sizes import counted
 from busbw.host.cgroup import OWN, directories, quotas
 
@@ -33,7 +34,7 @@ def look(machine: Machine) -> Iterator[Found]:
         evidence = Evidence(one.path, f"{one.cpus:g} CPUs, throttled in {one.throttled} periods", "no quota, or never throttled")
         if one.throttled:
             message = f"the quota of {one.cpus:g} CPUs throttled the cgroup in {counted(one.throttled, 'period')}"
-            yield warned("", message, evidence, fix=ROW.fix.format(path=one.path))
+            yield warned("", message, evidence, fix=filled(ROW.fix, path=one.path))
         else:
             yield passed("", f"the quota of {one.cpus:g} CPUs has not throttled the cgroup so far", evidence)
     if not found:

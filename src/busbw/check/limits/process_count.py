@@ -6,6 +6,7 @@ from busbw.check.base import Check, judged, unread
 from busbw.check.limits.processes import LEAST_THREADS, PATH, limit, threads_needed
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.settings import UNLIMITED
 
 NAME = "Max processes"
@@ -38,7 +39,7 @@ def look(machine: Machine) -> Iterator[Found]:
         good=f"a user may have {soft} processes and threads",
         bad=f"a user may have {soft} processes and threads; the ranks of this machine may need {least}",
         evidence=(Evidence(PATH, f"{NAME} {soft}", f"{least} or more"),),
-        fix=ROW.fix.format(least=least),
+        fix=filled(ROW.fix, least=least),
     )
 
 

@@ -41,7 +41,7 @@ def look(machine: Machine) -> Iterator[Found]:
     if size["free"] >= LEAST:
         yield passed("", text, evidence)
     elif size["total"] >= LEAST:
-        fix = f"rm {PATH}/{LEFT_OVER}*, while no job runs" if left else f"ls -l {PATH}, and remove what ended jobs left"
+        fix = f"drain the host; then rm {PATH}/{LEFT_OVER}*" if left else f"ls -l {PATH}; remove what ended jobs left"
         yield report("", text, evidence, fix=fix)
     elif machine.container:
         yield report(

@@ -7,6 +7,7 @@ from busbw.check.machine import Machine
 from busbw.check.nccl.settings import files
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.env import shown
+from busbw.core.shell_words import filled
 from busbw.host.nccl_conf import FILE_VARIABLE, SYSTEM, parse
 
 MISSING = "no such file or directory"
@@ -53,11 +54,18 @@ def _file(machine: Machine, path: str) -> Iterator[Found]:
     faulty = [(line, value) for line, value in lines if line.fault]
     hidden = [(line, value) for line, value in lines if line.name in environment and environment[line.name] != value]
     for line, value in faulty:
-        yield warned(path, f"line {line.line}: {line.fault}", *seen, fix=f"edit {path}: write {_clean(line.name)}={_clean(value)}")
+        yield warned(
+            path,
+            f"line {line.line}: {line.fault}",
+            *seen,
+            fix=filled("edit {path}: write {text}", path=path, text=f"{_clean(line.name)}={_clean(value)}"),
+        )
     for line, value in hidden:
         other = environment[line.name] or "an empty value"
         message = f"{line.name}={value} has no effect: the environment has {other}"
-        yield warned(path, message, *seen, Evidence(f"${line.name}", other), fix=f"edit {path}, or unset {line.name}")
+        yield warned(
+            path, message, *seen, Evidence(f"${line.name}", other), fix=filled("edit {path}, or unset {name}", path=path, name=line.name)
+        )
     if not faulty and not hidden:
         yield passed(path, f"it sets {', '.join(line.name for line, _ in lines) or 'nothing'}", *seen)
 

@@ -6,6 +6,7 @@ from busbw.check.base import Check, not_offered, passed, skipped, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import LIBRARIES, libraries
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.nccl_libraries import live
 
 ROW = CheckRow(
@@ -41,7 +42,7 @@ def look(machine: Machine) -> Iterator[Found]:
     else:
         named = ", ".join(f"{one.version} ({one.by})" for one in found)
         folder = found[0].path.rpartition("/")[0]
-        yield warned("", f"several versions of NCCL: {named}", *evidence, fix=ROW.fix.format(folder=folder))
+        yield warned("", f"several versions of NCCL: {named}", *evidence, fix=filled(ROW.fix, folder=folder))
 
 
 CHECK = Check(ROW, look)

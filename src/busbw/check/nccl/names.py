@@ -9,6 +9,7 @@ from busbw.check.nccl.known_names import NAMES, OTHERS, PREFIXES
 from busbw.check.nccl.settings import READS, STAYS, settings
 from busbw.check.nccl.torch_names import RENAMED
 from busbw.core.checking import CheckRow, Found, Layer
+from busbw.core.shell_words import assignment
 
 ROW = CheckRow(
     id="BW192",
@@ -35,7 +36,7 @@ def look(machine: Machine) -> Iterator[Found]:
     for one in strange:
         near = get_close_matches(one.name, NAMES, 1, cutoff=0.85)
         meant = f"; the closest name is {near[0]}" if near else ""
-        fix = f"{one.unset}; export {near[0]}={one.value}" if near else one.unset
+        fix = f"{one.unset}; export {assignment(near[0], one.value)}" if near else one.unset
         yield warned(
             one.name, f"no version of NCCL from 2.14 to 2.32 reads {one.name}{meant}", one.evidence(near[0] if near else ""), fix=fix
         )

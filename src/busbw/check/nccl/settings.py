@@ -9,6 +9,7 @@ from busbw.check.base import no_environment, passed
 from busbw.check.machine import Machine
 from busbw.core.checking import Evidence, Found
 from busbw.core.env import shown
+from busbw.core.shell_words import assignment, filled, word
 from busbw.host import nccl_conf, nccl_libraries
 from busbw.host.source import once
 
@@ -37,11 +38,12 @@ class Setting:
     @property
     def unset(self) -> str:
         """The command or change without the variable."""
-        return f"delete the line {self.text} from {self.file}" if self.file else f"unset {self.name}"
+        return filled("delete the line {text} from {file}", text=self.text, file=self.file) if self.file else f"unset {word(self.name)}"
 
     def to(self, value: str) -> str:
         """The command or change that gives it another value."""
-        return f"write {self.name}={value} in {self.file}" if self.file else f"export {self.name}={value}"
+        text = assignment(self.name, value)
+        return f"write {text} in {word(self.file)}" if self.file else f"export {text}"
 
 
 def files(machine: Machine) -> tuple[str, ...]:

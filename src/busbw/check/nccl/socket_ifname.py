@@ -8,6 +8,7 @@ from busbw.check.machine import Machine
 from busbw.check.nccl.selection import parse
 from busbw.check.nccl.settings import READS, Setting, known, settings
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import word
 from busbw.host.ip_addresses import IPV4, read_addresses
 
 VARIABLE = "NCCL_SOCKET_IFNAME"
@@ -55,7 +56,7 @@ def _unset(machine: Machine, names: tuple[str, ...]) -> Found:
     ]
     if bridges and not any(name.startswith("ib") for name in names):
         message = f"{VARIABLE} is not set, and NCCL may choose {', '.join(bridges)}, which reaches no other host"
-        return warned("", message, *evidence, fix=f"export {VARIABLE}=^docker,lo,{','.join(bridges)}")
+        return warned("", message, *evidence, fix=f"export {VARIABLE}=^docker,lo,{word(','.join(bridges))}")
     return passed("", f"{VARIABLE} is not set: NCCL chooses, ib* first, docker* and lo last", *evidence)
 
 

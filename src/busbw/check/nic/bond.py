@@ -6,11 +6,12 @@ from busbw.check.base import Check, not_offered, passed, skipped, warned
 from busbw.check.machine import Machine
 from busbw.check.nic.links import fabric
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.bonding import BONDING, LACP, NO_PARTNER, Bond, read_bonds
 
 POLICY = "layer3+4"
 HASHES = (POLICY, "encap3+4")  # both hash the ports of a packet
-CABLE = "ethtool {slave} shows whether it has a link; reseat its cable, and check the switch port"
+CABLE = "ethtool {slave} shows whether it has a link; drain the host, reseat its cable, and check the switch port"
 SWITCH = "enable LACP on the switch ports of {bond}, all in one group"
 
 ROW = CheckRow(
@@ -20,7 +21,8 @@ ROW = CheckRow(
     title="bonds",
     right=f"all slaves up, at the same speed and aggregated by the switch; for RDMA also 802.3ad with {POLICY}",
     why="A bond with one slave down has half its rate. Without ports in the hash, all connections between two hosts use one slave.",
-    fix=f"first LACP on the switch, then nmcli connection modify {{bond}} +bond.options mode=802.3ad,xmit_hash_policy={POLICY},miimon=100",
+    fix="drain the host and do it from its console, as the bond is down until both ends agree: LACP on the switch, and "
+    f"nmcli connection modify {{bond}} +bond.options mode=802.3ad,xmit_hash_policy={POLICY},miimon=100; nmcli connection up {{bond}}",
     stays="in NetworkManager, netplan (parameters: mode, transmit-hash-policy) or ifcfg (BONDING_OPTS); ip link alone is lost at a reboot",
     reads=(f"{BONDING}/*", "/sys/class/net/*/bonding/slaves"),
     sources=("Linux Documentation/networking/bonding.rst",),
@@ -48,7 +50,7 @@ def _carries_rdma(machine: Machine, name: str, bond: Bond) -> bool:
 def _judge(name: str, bond: Bond, *, rdma: bool) -> Iterator[Found]:
     faults = list(_faults(bond, rdma=rdma))
     for message, seen, expected, fix in faults:
-        yield warned(name, message, Evidence(f"{BONDING}/{name}", seen, expected), fix=fix.format(bond=name))
+        yield warned(name, message, Evidence(f"{BONDING}/{name}", seen, expected), fix=filled(fix, bond=name))
     if not bond.slaves:
         yield not_offered(name, "it has no slaves", Evidence(f"{BONDING}/{name}", "no slave"))
     elif not faults:
@@ -63,12 +65,12 @@ def _faults(bond: Bond, *, rdma: bool) -> Iterator[tuple[str, str, str, str]]:
             f"{', '.join(down)} is down: the bond carries less",
             f"MII Status of {', '.join(down)}: down",
             "up",
-            CABLE.format(slave=down[0]),
+            filled(CABLE, slave=down[0]),
         )
     speeds = {slave.name: slave.mbits for slave in bond.slaves if slave.up and slave.mbits is not None}
     if len(set(speeds.values())) > 1:
         text = ", ".join(f"{name} {speed} Mbps" for name, speed in speeds.items())
-        yield "its slaves differ in speed", f"Speed: {text}", "equal", CABLE.format(slave=min(speeds, key=lambda one: speeds[one]))
+        yield "its slaves differ in speed", f"Speed: {text}", "equal", filled(CABLE, slave=min(speeds, key=lambda one: speeds[one]))
     if bond.mode == LACP:
         # Only root sees the active aggregator. Without it, slaves must at least share one.
         up = [slave for slave in bond.slaves if slave.up]

@@ -6,6 +6,7 @@ from busbw.check.base import Check, passed, skipped, unanswered, warned
 from busbw.check.machine import Machine
 from busbw.check.nic.links import cabled, hardware
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.ethtool import driver
 
 MODULES = "/sys/module"
@@ -19,7 +20,8 @@ ROW = CheckRow(
     right="the Ethernet and the RDMA part of the driver come from the same release",
     why="A kernel update or a partial installation can leave one module from the kernel and one from DOCA-OFED. They may not work "
     "together.",
-    fix="reinstall DOCA-OFED for kernel {kernel}, or remove it; then /etc/init.d/openibd restart, or reboot",
+    fix="drain the host; reinstall DOCA-OFED for kernel {kernel}, or remove it; then reboot (or, as its RDMA ports and their interfaces "
+    "go down, from the console: /etc/init.d/openibd restart)",
     stays="until the next kernel update, unless the modules are rebuilt by DKMS",
     reads=("ethtool -i", "/sys/module/{mlx5_core,mlx5_ib}/version"),
     sources=("Linux Documentation/ABI/stable/sysfs-module",),
@@ -42,7 +44,7 @@ def look(machine: Machine) -> Iterator[Found]:
         texts = {half: machine.text(f"{MODULES}/{half}/version") or "" for half in HALVES}
         if found.name == "mlx5_core" and len(set(texts.values())) > 1:
             evidence += [Evidence(f"{MODULES}/{half}/version", text or "none (kernel's own)") for half, text in texts.items()]
-            fix = ROW.fix.format(kernel=machine.host.kernel or "of this host")
+            fix = filled(ROW.fix, kernel=machine.host.kernel or "KERNEL")
             yield warned(port.name, "mlx5_core and mlx5_ib come from different releases", *evidence, fix=fix)
         else:
             yield passed(port.name, f"{netdev}: {found.name} {found.version}".rstrip(), *evidence)

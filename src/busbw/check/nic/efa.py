@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from busbw.check.base import Check, not_offered, passed, skipped, unanswered, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import LOSS, counts, driver, evidence, total
+from busbw.check.rates import window
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.pci import read_devices
 
@@ -23,7 +24,7 @@ ROW = CheckRow(
     right=f"NCCL's plugin for EFA ({PLUGIN}*.so) is installed, packets arrive, at most {LOSS:g} of them dropped",
     why="NCCL has no EFA transport of its own: without the plugin it uses TCP. The security group must allow all traffic to and from "
     "itself.",
-    fix="install aws-ofi-nccl (part of the EFA installer) and add its folder to LD_LIBRARY_PATH; NCCL's log then says NET/OFI",
+    fix="install aws-ofi-nccl (part of the EFA installer) and add its folder to LD_LIBRARY_PATH; the log of NCCL then says NET/OFI",
     stays="an installed package stays; LD_LIBRARY_PATH belongs in the job script or /etc/ld.so.conf.d",
     reads=("/sys/class/infiniband/*/ports/*/hw_counters/{unresponsive_remote_events,rx_drops,rx_pkts}", *FOLDERS),
     sources=("aws-ofi-nccl, README", "Linux drivers/infiniband/hw/efa/efa_verbs.c"),
@@ -59,13 +60,14 @@ def _device(machine: Machine, port: Port) -> Found:
     found = counts(machine, port, [f"hw_counters/{name}" for name in (GONE, DROPS, PACKETS)], "")
     if isinstance(found, str):
         return unanswered(port.name, f"its counters cannot be read: {found}", found)
-    gone, drops, packets = (total(found, name) for name in (GONE, DROPS, PACKETS))
-    message = f"{drops} of {packets} packets dropped, {gone} times a remote end did not respond"
+    over = window(machine, found)
+    gone, drops, packets = (total(over.counts, name) for name in (GONE, DROPS, PACKETS))
+    message = f"{drops} of {packets} packets dropped, {gone} times a remote end did not respond, {over.since}"
     seen = evidence(found, f"{GONE}|{DROPS}")
     # A killed job leaves remote ends that do not respond; a closed security group lets no packet in.
     if (gone and not packets) or drops > LOSS * packets:
         fix = "allow all traffic to and from the security group itself; check the hosts of the job that was running"
-        return warned(port.name, message, *seen, fix=fix)
+        return warned(port.name, message, *seen, fix=fix, weight=gone + drops)
     return passed(port.name, message, *seen)
 
 

@@ -6,6 +6,7 @@ from busbw.check.base import Check, judged, not_offered, skipped, unread
 from busbw.check.machine import Machine
 from busbw.check.nic.links import driver
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 
 RIGHT = ("8500", "1400")  # with jumbo frames, without
 
@@ -16,7 +17,8 @@ ROW = CheckRow(
     title="MTU of eRDMA interfaces",
     right="8500 with jumbo frames, otherwise 1400",
     why="According to Alibaba Cloud, NCCL's LL128 protocol gives wrong data over eRDMA at any other MTU.",
-    fix="ip link set dev {netdev} mtu 8500 (1400 if jumbo frames are off for the instance)",
+    fix="drain the host, as the link may go down for a moment; ip link set dev {netdev} mtu 8500 (1400 if jumbo frames are off for the "
+    "instance)",
     stays="lost at the next reboot; set it in netplan, NetworkManager (802-3-ethernet.mtu) or ifcfg (MTU=)",
     reads=("/sys/class/net/*/mtu", "/sys/class/infiniband/*/device/driver"),
     sources=("Alibaba Cloud, Configure eRDMA on a GPU-accelerated instance",),
@@ -42,7 +44,7 @@ def look(machine: Machine) -> Iterator[Found]:
                 good=f"{port.netdev} has MTU {reading.text}",
                 bad=f"{port.netdev} has MTU {reading.text}: NCCL may give wrong data",
                 evidence=(Evidence(path, reading.text, " or ".join(RIGHT)),),
-                fix=ROW.fix.format(netdev=port.netdev),
+                fix=filled(ROW.fix, netdev=port.netdev),
                 fails=True,
             )
 

@@ -6,6 +6,7 @@ from busbw.check.base import Check, judged, skipped, unread
 from busbw.check.machine import Machine
 from busbw.check.nic.links import cabled, kinds
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.nic import RDMA
 
 ROW = CheckRow(
@@ -15,7 +16,7 @@ ROW = CheckRow(
     title="firmware of identical network cards",
     right="cards with the same part number have the same firmware",
     why="Cards with different firmware differ in congestion control and defaults. The usual cause is a replaced card.",
-    fix="mlxfwmanager -d {bdf} --query, then update it (mlxfwmanager or mstflint) and reset or reboot",
+    fix="mlxfwmanager -d {bdf} --query; drain the host; update it (mlxfwmanager or mstflint), then mlxfwreset -d {bdf} reset (or reboot)",
     stays="permanent, in the card's memory",
     reads=("/sys/class/infiniband/*/{fw_ver,board_id,hca_type}",),
     sources=("Linux Documentation/ABI/stable/sysfs-class-infiniband",),
@@ -43,7 +44,7 @@ def look(machine: Machine) -> Iterator[Found]:
             good=f"firmware {own}" + (f", same as all {len(likes)} of {kind}" if len(set(versions)) == 1 and len(likes) > 1 else ""),
             bad=f"firmware {own}, while most cards of the same model ({kind}) have {usual}",
             evidence=(Evidence(path, own, usual if len(likes) > 1 else ""),),
-            fix=ROW.fix.format(bdf=port.bdf or port.device),
+            fix=filled(ROW.fix, bdf=port.bdf or port.device),
         )
 
 

@@ -1,12 +1,16 @@
 """How often links went down."""
 
+import math
 from collections.abc import Iterator
 from statistics import median
 
-from busbw.check.base import Check, passed, skipped, unanswered, warned
-from busbw.check.machine import Machine
-from busbw.check.nic.links import Count, cabled, counts, evidence, hardware, hours_up
+from busbw.check.base import Check, failed, passed, skipped, unanswered, warned
+from busbw.check.machine import Machine, Port
+from busbw.check.nic.links import cabled, counts, evidence, hardware
+from busbw.check.nic.symbol_errors import CLEAR
+from busbw.check.rates import DAY_S, HOUR_S, LOADED, Count, interval_s, span, too_fast, with_rises
 from busbw.core.checking import CheckRow, Found, Layer
+from busbw.core.shell_words import filled
 
 MANY = 5  # Azure's health check allows fewer in 24 hours
 
@@ -15,12 +19,13 @@ ROW = CheckRow(
     name="nic-flap",
     layer=Layer.NIC,
     title="links that went down",
-    right=f"fewer than {MANY} times since the driver was loaded, above the median of this host's ports",
+    right=f"at most {MANY} times in 24 hours between two readings (--watch-for, --since); with one reading, fewer than {MANY} times "
+    "since the driver was loaded, above the median of this host's ports",
     why="While a link is down the job's connections wait. After some seconds they break (NCCL error 12). Causes: cable, optic, switch.",
-    fix="reseat, clean or replace the cable of {device}; dmesg -T | grep -i 'link down' shows when it went down",
+    fix="dmesg -T | grep -i 'link down' shows when it went down; drain the host; reseat, clean or replace the cable of {device}",
     stays="permanent: hardware; the counters restart when the driver is loaded",
     reads=("/sys/class/infiniband/*/ports/*/counters/link_downed", "ethtool -S: link_down_events_phy",
-           "/sys/class/net/*/carrier_down_count", "/proc/uptime"),
+           "/sys/class/net/*/carrier_down_count"),
     sources=("Azure HPC node health checks, azure_ib_link_flapping", "Linux Documentation/ABI/testing/sysfs-class-net"),
 )  # fmt: skip
 
@@ -30,31 +35,71 @@ def look(machine: Machine) -> Iterator[Found]:
     ports = cabled(machine)
     if not ports:
         yield skipped("no RDMA port with a cable")
-    found, reasons = {}, {}
+    read = {port.name: counts(machine, port, ("counters/link_downed",), "link_down_events_phy") for port in ports}
+    found = {port.name: _counts(machine, port, read[port.name]) for port in ports}
+    totals = {name: max(count.value for count in counted) for name, counted in found.items() if counted}
+    rises = {name: _rise(counted) for name, counted in found.items() if counted}
+    common, seconds = _median(list(totals.values())), interval_s(machine)
+    common_rise = _median([rise for rise in rises.values() if rise is not None])
     for port in ports:
-        counted = counts(machine, port, ("counters/link_downed",), "link_down_events_phy")
-        extra = [_carrier(machine, netdev) for netdev in hardware(machine, port)]
-        reasons[port.name] = counted if isinstance(counted, str) else ""
-        found[port.name] = ([] if isinstance(counted, str) else counted) + [count for count in extra if count]
-    downs = {name: max(count.value for count in counted) for name, counted in found.items() if counted}
-    common = median(downs.values()) if len(downs) > 2 else 0
-    hours = hours_up(machine)
-    since = "since the driver was loaded" + (f" (the host has been up for {hours / 24:.1f} days)" if hours else "")
-    for port in ports:
-        times = downs.get(port.name)
-        seen = evidence(found[port.name], expected=f"below {MANY}")
-        if times is None:
-            yield unanswered(port.name, "no link-down counter can be read", reasons[port.name])
-        elif times - common >= MANY:
-            message = f"its link went down {times} times {since}" + (f"; the median of this host's ports is {common:g}" if common else "")
-            yield warned(port.name, message, *seen, fix=ROW.fix.format(device=port.device))
+        counted, rise = found[port.name], rises.get(port.name)
+        if not counted:
+            reason = read[port.name]
+            yield unanswered(port.name, "no link-down counter can be read", reason if isinstance(reason, str) else "")
+        elif seconds and rise is not None:
+            yield _recent(port, counted, rise, common_rise, seconds)
         else:
-            yield passed(port.name, f"its link went down {times} times {since}", *seen)
+            yield _ever(port, counted, totals[port.name], common)
+
+
+def _recent(port: Port, counted: list[Count], rise: int, common: float, seconds: float) -> Found:
+    """What happened between two readings."""
+    message = f"its link went down {rise} times in {span(seconds)}, {max(count.value for count in counted)} times {LOADED}"
+    seen = evidence(counted, expected="no more")
+    if too_fast(math.ceil(rise - common), seconds, MANY * HOUR_S / DAY_S):
+        return warned(port.name, message, *seen, fix=filled(ROW.fix, device=port.device), weight=rise)
+    return passed(port.name, message, *seen)
+
+
+def _ever(port: Port, counted: list[Count], times: int, common: float) -> Found:
+    """What one reading tells."""
+    seen = evidence(counted, expected=f"below {MANY}")
+    fix = filled(ROW.fix, device=port.device)
+    full = next((count for count in counted if count.saturated and count.value == times), None)
+    if full:
+        message = f"{full.name} is {times}, the most that it can hold: its link went down at least as often {LOADED}"
+        clear = "" if port.roce else filled(f"{CLEAR}; ", device=port.device, port=port.number)
+        return failed(port.name, message, *seen, fix=f"{clear}{fix}", weight=times)
+    message = f"its link went down {times} times {LOADED}"
+    if times - common >= MANY:
+        message += f"; the median of this host's ports is {common:g}" if common else ""
+        return warned(port.name, f"{message}; when is not known", *seen, fix=fix, weight=times)
+    return passed(port.name, message, *seen)
+
+
+def _counts(machine: Machine, port: Port, counted: list[Count] | str) -> list[Count]:
+    carriers = [count for netdev in hardware(machine, port) if (count := _carrier(machine, netdev))]
+    return ([] if isinstance(counted, str) else counted) + carriers
+
+
+def _rise(counted: list[Count]) -> int | None:
+    """The largest rise; None if none is known."""
+    return max((count.rise for count in counted if count.rise is not None), default=None)
+
+
+def _median(values: list[int]) -> float:
+    """Work on a switch takes all ports down."""
+    return median(values) if len(values) > 2 else 0
 
 
 def _carrier(machine: Machine, netdev: str) -> Count | None:
     path = f"/sys/class/net/{netdev}/carrier_down_count"
-    text = machine.text(path) or ""
+    read = [_number(path, netdev, one.text(path) or "") for one in (machine, machine.earlier) if one]
+    now = [count for count in read[:1] if count]
+    return next(iter(with_rises(now, [count for count in read[1:] if count])), None)
+
+
+def _number(path: str, netdev: str, text: str) -> Count | None:
     return Count("carrier_down_count", int(text), path, netdev) if text.isdecimal() else None
 
 

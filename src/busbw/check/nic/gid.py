@@ -6,6 +6,7 @@ from busbw.check.base import Check, failed, not_offered, passed, skipped, unknow
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import fabric, holder, no_fabric
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.gids import V2, read_gids
 
 ROW = CheckRow(
@@ -40,7 +41,7 @@ def _judge(machine: Machine, port: Port) -> Found:
         report = unknown if asked else not_offered
         return report(port.name, f"GIDs: {reason}", fix="run busbw check on the host, or the container with its network (--net=host)")
     v2 = [gid for gid in gids if gid.kind == V2]
-    fix = ROW.fix.format(netdev=holder(machine, port) or f"the interface of {port.device}")
+    fix = filled(ROW.fix, netdev=holder(machine, port) or "INTERFACE")
     if not v2:
         seen = Evidence(f"{port.path}/gid_attrs/types/{gids[0].index}", gids[0].kind, V2)
         return failed(port.name, f"all {len(gids)} GIDs are {gids[0].kind}, which is not routed", seen, fix=fix)

@@ -6,6 +6,7 @@ from busbw.check.base import Check, not_offered, passed, skipped, warned
 from busbw.check.machine import Machine
 from busbw.check.nic.links import fabric, holder, no_fabric
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.gids import V2, read_gids
 
 ROW = CheckRow(
@@ -15,7 +16,8 @@ ROW = CheckRow(
     title="index of the RoCE v2 GID",
     right="the same on all active RoCE ports",
     why="Programs that use one index for all ports (NCCL_IB_GID_INDEX, ib_write_bw -x) then get a GID of another type or address.",
-    fix="unset NCCL_IB_GID_INDEX; or, while no job runs, set {netdev} down and up so that its GIDs are added in the usual order",
+    fix="unset NCCL_IB_GID_INDEX; or drain the host, and from its console, so that the GIDs are added in the usual order: ip link set "
+    "dev {netdev} down; ip link set dev {netdev} up",
     stays="GIDs are in the order in which addresses were added: give all ports the same addresses in netplan or NetworkManager",
     reads=("/sys/class/infiniband/*/ports/*/gids/*", "/sys/class/infiniband/*/ports/*/gid_attrs/types/*"),
     sources=("NCCL user guide, NCCL_IB_GID_INDEX",),
@@ -42,7 +44,7 @@ def look(machine: Machine) -> Iterator[Found]:
         elif index == usual:
             yield passed(port.name, f"its RoCE v2 GID has index {index}", Evidence(where, V2))
         else:
-            fix = ROW.fix.format(netdev=holder(machine, port) or port.device)
+            fix = filled(ROW.fix, netdev=holder(machine, port) or "INTERFACE")
             seen = Evidence(where, f"{V2} at {index}", f"at {usual}, as on most ports")
             yield warned(port.name, f"its RoCE v2 GID has index {index}, on most ports {usual}", seen, fix=fix)
 

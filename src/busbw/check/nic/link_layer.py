@@ -6,6 +6,7 @@ from busbw.check.base import Check, judged, skipped
 from busbw.check.machine import Machine
 from busbw.check.nic.links import kinds, own
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 
 ROW = CheckRow(
     id="BW065",
@@ -14,7 +15,7 @@ ROW = CheckRow(
     title="link layer of identical cards",
     right="active ports of cards with the same part number are all InfiniBand or all Ethernet",
     why="A card that supports both may have been left in the wrong mode. An InfiniBand port cannot reach an Ethernet port.",
-    fix="mlxconfig -d {bdf} set LINK_TYPE_P{port}={type}, then a cold reboot; leave it if the port is for storage",
+    fix="leave it if the port is for storage; else drain the host: mlxconfig -d {bdf} set LINK_TYPE_P{port}={type}; then a cold reboot",
     stays="permanent, in the card's memory",
     reads=("/sys/class/infiniband/*/ports/*/link_layer", "/sys/class/infiniband/*/{board_id,hca_type}"),
     sources=("NVIDIA MFT user manual, mlxconfig, LINK_TYPE_P1",),
@@ -39,7 +40,7 @@ def look(machine: Machine) -> Iterator[Found]:
                 good=f"{port.layer}, like {layers.count(port.layer)} of {len(ports)} ports of this model ({kind})",
                 bad=f"{port.layer}, while most ports of this model ({kind}) are {usual}",
                 evidence=(Evidence(f"{port.path}/link_layer", port.layer, usual),),
-                fix=ROW.fix.format(bdf=port.bdf or port.device, port=port.number, type=number),
+                fix=filled(ROW.fix, bdf=port.bdf or port.device, port=port.number, type=number),
             )
 
 

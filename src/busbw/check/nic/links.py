@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from busbw.check.base import skipped, unanswered
 from busbw.check.machine import Machine, Port
+from busbw.check.rates import Count, with_rises
 from busbw.core.checking import Evidence, Found
 from busbw.host.bonding import carriers
 from busbw.host.ethtool import statistics
@@ -21,16 +21,6 @@ LOSS = 1e-6  # one packet in a million
 SLOW = 0.5  # of the fastest port: a port with this share or less is for storage or management
 SYNTHETIC = "hv_netvsc"  # Azure's interface above the virtual function of accelerated networking, which carries no RDMA
 _RATE = re.compile(r"([\d.]+) Gb/sec")
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """One counter since the driver was loaded. `netdev` is '' for counters of the RDMA port itself."""
-
-    name: str
-    value: int
-    where: str
-    netdev: str = ""
 
 
 def driver(machine: Machine, port: Port) -> str:
@@ -148,14 +138,15 @@ def kinds(machine: Machine, ports: Sequence[Port]) -> dict[str, list[Port]]:
     return found
 
 
-def hours_up(machine: Machine) -> float | None:
-    """Hours since the machine started; None if /proc/uptime cannot be read."""
-    text = (machine.text("/proc/uptime") or "").partition(" ")[0]
-    return float(text) / 3600 if re.fullmatch(r"\d+(\.\d+)?", text) else None
-
-
 def counts(machine: Machine, port: Port, files: Sequence[str], pattern: str) -> list[Count] | str:
     """Counters of a port, from its sysfs files and the statistics of its interfaces; a string says why there are none."""
+    found, reason = _counters(machine, port, files, pattern)
+    if found and machine.earlier:
+        found = with_rises(found, _counters(machine.earlier, port, files, pattern)[0])
+    return found or reason or f"{port.netdev or 'no interface here'}: its driver does not have this counter"
+
+
+def _counters(machine: Machine, port: Port, files: Sequence[str], pattern: str) -> tuple[list[Count], str]:
     found, reason = [], ""
     for name in files:
         reading = machine.read(f"{port.path}/{name}")
@@ -170,7 +161,7 @@ def counts(machine: Machine, port: Port, files: Sequence[str], pattern: str) -> 
             continue
         matching = {name: value for name, value in values.items() if re.fullmatch(pattern, name)}
         found += [Count(name, value, f"ethtool -S {netdev}: {name}", netdev) for name, value in matching.items()]
-    return found or reason or f"{port.netdev or 'no interface here'}: its driver does not have this counter"
+    return found, reason
 
 
 def each_port(
@@ -196,5 +187,5 @@ def total(found: Sequence[Count], pattern: str) -> int:
 def evidence(found: Sequence[Count], pattern: str = ".*", expected: str = "0") -> tuple[Evidence, ...]:
     """The nonzero counters with such names; if all are 0, only the first."""
     chosen = [count for count in found if re.fullmatch(pattern, count.name)]
-    risen = [count for count in chosen if count.value]
-    return tuple(Evidence(count.where, str(count.value), expected) for count in (risen or chosen[:1]))
+    some = [count for count in chosen if count.value]
+    return tuple(Evidence(count.where, count.seen, expected) for count in (some or chosen[:1]))

@@ -7,6 +7,7 @@ from busbw.check.base import Check, failed, not_offered, passed, skipped, warned
 from busbw.check.gpu.each import WITHOUT_PCI
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.core.sizes import counted
 from busbw.host.gpu_devices import switches_on_pci
 from busbw.host.kernel_log import KMSG
@@ -43,7 +44,7 @@ def look(machine: Machine) -> Iterator[Found]:
     gone = {bdf: line for bdf, line in seen.items() if bdf not in names and not _of_cloud(machine, line)}
     for bdf, line in gone.items():
         evidence = Evidence(KMSG, line.text, "still on PCI")
-        yield failed(bdf, "the kernel found this network card, and PCI no longer shows it", evidence, fix=ROW.fix.format(bdf=bdf))
+        yield failed(bdf, "the kernel found this network card, and PCI no longer shows it", evidence, fix=filled(ROW.fix, bdf=bdf))
     if not gone:
         yield _all(machine, log, logged=bool(seen))
 
@@ -59,7 +60,7 @@ def _all(machine: Machine, log: PastLog, *, logged: bool) -> Found:
         return _no_card(machine)
     if gap := _gap(machine, cards):
         evidence = Evidence(RDMA, ", ".join(machine.names(RDMA)), gap)
-        return warned("", f"there is no {gap}, while all cards on PCI have an RDMA device", evidence, fix=ROW.fix.format(bdf=gap))
+        return warned("", f"there is no {gap}, while all cards on PCI have an RDMA device", evidence, fix=filled(ROW.fix, bdf=gap))
     if logged:
         return passed("", f"{counted(len(cards), 'function')} on PCI", Evidence(KMSG, "the cards that the kernel found are still there"))
     if _numbers(machine):
@@ -74,7 +75,7 @@ def _no_card(machine: Machine) -> Found:
         return skipped("no network card of NVIDIA, and no sign of one")
     evidence = Evidence(MODULES, MODULE, "a network card of NVIDIA on PCI")
     report = failed if switches_on_pci(machine) else warned
-    return report("", f"{MODULE} is loaded, and PCI shows no network card of NVIDIA", evidence, fix=ROW.fix.format(bdf=MODULE))
+    return report("", f"{MODULE} is loaded, and PCI shows no network card of NVIDIA", evidence, fix=filled(ROW.fix, bdf=MODULE))
 
 
 def _numbers(machine: Machine) -> list[int]:

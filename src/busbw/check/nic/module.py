@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from busbw.check.base import Check, passed, skipped, unanswered, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import cabled, counts, evidence, hardware, total
+from busbw.check.rates import window
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 
 EVENTS = "module_high_temp|module_bus_stuck|module_bad_shorted"
 
@@ -16,7 +18,7 @@ ROW = CheckRow(
     title="optical modules",
     right="no temperature or fault event, and each sensor below its maximum",
     why="A module that is too hot causes bit errors and shuts down. A stuck bus or a short is a defect of the module or cable.",
-    fix="check the air flow at {device} and replace the module if it happens again",
+    fix="check the air flow at {device}; if it happens again, drain the host and replace the module",
     stays="permanent: hardware; the counters restart when the driver is loaded",
     reads=("ethtool -S: " + EVENTS.replace("|", ", "), "/sys/class/net/*/device/hwmon/hwmon*/temp*_{input,max,crit}"),
     sources=(
@@ -37,19 +39,20 @@ def look(machine: Machine) -> Iterator[Found]:
 
 def _judge(machine: Machine, port: Port) -> Found:
     counted = counts(machine, port, (), EVENTS)
-    events = [] if isinstance(counted, str) else counted
+    over = window(machine, [] if isinstance(counted, str) else counted)
+    events = over.counts
     sensors = [sensor for netdev in hardware(machine, port) for sensor in _sensors(machine, netdev)]
     hot = [evidence for evidence, is_hot in sensors if is_hot]
-    fix = ROW.fix.format(device=port.device)
+    fix = filled(ROW.fix, device=port.device)
     if hot:
         return warned(port.name, f"a sensor shows {hot[0].seen}", *hot, fix=fix)
     if total(events, ".*"):
         risen = ", ".join(f"{count.name} {count.value}" for count in events if count.value)
-        return warned(port.name, f"events since the driver was loaded: {risen}", *evidence(events), fix=fix)
+        return warned(port.name, f"events {over.since}: {risen}", *evidence(events), fix=fix, weight=total(events, ".*"))
     if not events:
         return unanswered(port.name, f"its driver does not count module events: {counted}", str(counted))
     warmest = f", {sensors[0][0].seen}" if sensors else ""
-    return passed(port.name, f"no event{warmest}", *evidence(events), *(evidence for evidence, _ in sensors))
+    return passed(port.name, f"no event {over.since}{warmest}", *evidence(events), *(evidence for evidence, _ in sensors))
 
 
 def _sensors(machine: Machine, netdev: str) -> Iterator[tuple[Evidence, bool]]:

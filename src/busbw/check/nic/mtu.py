@@ -6,6 +6,7 @@ from busbw.check.base import Check, judged, skipped, unread
 from busbw.check.machine import Machine
 from busbw.check.nic.links import fabric, holder, no_fabric
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 
 LEAST = 4200  # a RoCE payload of 4096 bytes and its headers
 
@@ -17,7 +18,8 @@ ROW = CheckRow(
     right=f"{LEAST} bytes or more, so that RDMA packets carry 4096 bytes",
     why="An MTU of 1500 limits RDMA packets to 1024 bytes of data. 7.4 % of each packet is then headers: 92.6 % of the line rate instead "
     "of 98.",
-    fix="ip link set dev {netdev} mtu 9000, once the switch and the other hosts accept packets of this size",
+    fix="drain the host, as the link may go down for a moment; once the switch and the other hosts accept such packets: ip link set "
+    "dev {netdev} mtu 9000",
     stays="lost at the next reboot; set it in netplan, NetworkManager (802-3-ethernet.mtu) or ifcfg (MTU=), and on the switch",
     reads=("/sys/class/net/*/mtu",),
     sources=("InfiniBand Architecture Specification, annex A17 (RoCEv2)",),
@@ -43,7 +45,7 @@ def look(machine: Machine) -> Iterator[Found]:
             good=f"{port.netdev} has MTU {mtu}",
             bad=f"{port.netdev} has MTU {mtu}: RDMA packets carry {1024 if mtu < 2200 else 2048} bytes, not 4096",
             evidence=(Evidence(path, str(mtu), f"{LEAST} or more"),),
-            fix=ROW.fix.format(netdev=holder(machine, port)),
+            fix=filled(ROW.fix, netdev=holder(machine, port)),
         )
 
 

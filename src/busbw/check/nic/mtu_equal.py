@@ -6,6 +6,7 @@ from busbw.check.base import Check, passed, skipped, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.nic.links import fabric, hardware, holder, no_fabric
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 
 ROW = CheckRow(
     id="BW071",
@@ -14,7 +15,7 @@ ROW = CheckRow(
     title="equal MTU on RoCE interfaces",
     right="the same on all rails, and on a bond and its slaves",
     why="A sender with the larger MTU sends packets that the other end drops (rx_oversize_pkts_phy), and connections stall.",
-    fix="ip link set dev {netdev} mtu {mtu}",
+    fix="drain the host, as the link may go down for a moment; ip link set dev {netdev} mtu {mtu}",
     stays="lost at the next reboot; set it in netplan, NetworkManager (802-3-ethernet.mtu) or ifcfg (MTU=), and on the switch",
     reads=("/sys/class/net/*/mtu",),
     sources=("Linux Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst, rx_oversize_pkts_phy",),
@@ -36,7 +37,7 @@ def look(machine: Machine) -> Iterator[Found]:
         if not mtu:
             yield unread(name, machine.read(path), "the MTU")
         elif mtu != usual:
-            fix = ROW.fix.format(netdev=name, mtu=usual)
+            fix = filled(ROW.fix, netdev=name, mtu=usual)
             yield warned(name, f"MTU {mtu}, while most RoCE interfaces have {usual}", Evidence(path, mtu, usual), fix=fix)
     if values and set(values) == {usual} and len(values) == len(read):
         yield passed("", f"MTU {usual} on all {len(read)} RoCE interfaces", Evidence("/sys/class/net/*/mtu", usual))

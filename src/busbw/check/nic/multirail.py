@@ -8,6 +8,7 @@ from busbw.check.base import Check, not_offered, passed, skipped, unanswered, wa
 from busbw.check.machine import Machine
 from busbw.check.nic.links import fabric, holder, no_fabric
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.ip_addresses import IPV4, read_addresses
 
 CONF = "/proc/sys/net/ipv4/conf"
@@ -23,7 +24,7 @@ ROW = CheckRow(
     right="each rail has its own network; or arp_ignore is 1, arp_announce 2 and rp_filter 0 or 2",
     why="Otherwise any interface may answer ARP for another's address, and replies leave on a different interface: rdma_cm and ping may "
     "fail.",
-    fix="sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2 net.ipv4.conf.{netdev}.rp_filter=2",
+    fix="sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2 net/ipv4/conf/{netdev}/rp_filter=2",
     stays="lost at the next reboot; write them to /etc/sysctl.d/90-rails.conf, and policy routes to netplan or NetworkManager",
     reads=(IPV4, f"{CONF}/*/{{arp_ignore,arp_announce,rp_filter}}"),
     sources=("Linux Documentation/networking/ip-sysctl.rst",),
@@ -66,7 +67,7 @@ def _judge(machine: Machine, network: str, name: str, members: int) -> Found:
         return passed(name, f"{members} RoCE interfaces are in {network}, and the kernel keeps them apart", *evidence)
     return warned(
         name, f"{members} RoCE interfaces are in {network}, with single-interface values of {', '.join(wrong)}", *evidence,
-        fix=ROW.fix.format(netdev=name),
+        fix=filled(ROW.fix, netdev=name),
     )  # fmt: skip
 
 

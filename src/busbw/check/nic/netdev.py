@@ -6,9 +6,12 @@ from busbw.check.base import Check, failed, not_offered, passed, skipped, unansw
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import driver, fabric, hardware, holder, no_fabric, uppers
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.ip_addresses import IPV4, Address, read_addresses
 
 UP = ("up", "unknown")  # some drivers do not report a state
+
+SET_UP = "ip link set dev {netdev} up; ethtool {netdev} shows whether it has a link"
 
 ROW = CheckRow(
     id="BW069",
@@ -50,7 +53,7 @@ def _judge(machine: Machine, port: Port, addresses: dict[str, list[Address]] | s
     down = [evidence.where.split("/")[4] for evidence in states if evidence.seen not in UP]
     if down:
         message = f"{', '.join(down)} is not up" if len(down) == 1 else f"{', '.join(down)} are not up"
-        return warned(port.name, message, *states, fix=f"ip link set dev {down[0]} up; ethtool {down[0]} shows whether it has a link")
+        return warned(port.name, message, *states, fix=filled(SET_UP, netdev=down[0]))
     if isinstance(addresses, str):
         return unanswered(port.name, f"addresses cannot be read: {addresses}", addresses, *states)
     if netdev not in addresses:
@@ -66,7 +69,7 @@ def _addressed(machine: Machine, port: Port, netdev: str, own: list[tuple[str, A
     if usable:
         name, address = usable[0]
         return passed(port.name, f"{name} is up and has {address}", *states, seen)
-    fix = ROW.fix.format(netdev=netdev)
+    fix = filled(ROW.fix, netdev=netdev)
     if driver(machine, port) == "erdma":
         return failed(port.name, f"{netdev} has no address", *states, seen, fix=fix)
     return warned(port.name, f"{netdev} has no address: RDMA works only within its own network", *states, seen, fix=fix)

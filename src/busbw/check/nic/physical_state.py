@@ -6,9 +6,13 @@ from busbw.check.base import Check, passed, skipped, unread, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import cabled, hardware
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.interfaces import NET
 
 UP = 0x1  # IFF_UP
+
+ETHTOOL, MLXLINK = "ethtool {netdev}", "mlxlink -d {device} -m"
+CABLE = "if other ports of this host carry a job, drain it; reseat or replace the cable of {device}, try another switch port"
 
 ROW = CheckRow(
     id="BW062",
@@ -18,7 +22,7 @@ ROW = CheckRow(
     right="5: LinkUp",
     why="Polling means that nothing answers at the other end: check cable, transceiver and switch port. Disabled means that the port is "
     "turned off.",
-    fix="ip link set dev {netdev} up, or reseat the cable of {device}",
+    fix="ip link set dev {netdev} up, or drain the host and reseat the cable of {device}",
     stays="a cable is permanent; an interface set up by hand is down after a reboot unless netplan or NetworkManager has it",
     reads=("/sys/class/infiniband/*/ports/*/phys_state", "/sys/class/net/*/{flags,operstate}"),
     sources=("InfiniBand Architecture Specification, PortPhysicalState", "Linux drivers/infiniband/hw/mlx5/main.c"),
@@ -61,17 +65,17 @@ def _down(machine: Machine, port: Port, evidence: Evidence) -> Found:
             evidence,
             switched_off,
             *_interfaces(machine, port),
-            fix=f"ip link set dev {port.netdev} up",
+            fix=filled("ip link set dev {netdev} up", netdev=port.netdev),
         )
     state = evidence.seen.partition(": ")[2] or evidence.seen
     what = {"Polling": "nothing answers at the other end of the cable", "LinkErrorRecovery": "the link has errors"}.get(state, state)
-    look_at = f"ethtool {port.netdev}" if port.roce and port.netdev else f"mlxlink -d {port.device} -m"
+    shows = ETHTOOL if port.roce and port.netdev else MLXLINK
     return warned(
         port.name,
         f"no link: {what}",
         evidence,
         *_interfaces(machine, port),
-        fix=f"{look_at}; reseat or replace the cable of {port.device}, try another switch port",
+        fix=filled(f"{shows}; {CABLE}", netdev=port.netdev, device=port.device),
     )
 
 

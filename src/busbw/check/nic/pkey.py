@@ -8,6 +8,7 @@ from busbw.check.nccl.settings import READS, settings
 from busbw.check.nic.links import kinds
 from busbw.check.nic.links import own as own_ports
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.core.sizes import parse_int
 
 FULL = 0x8000  # the bit of full members
@@ -38,7 +39,7 @@ def look(machine: Machine) -> Iterator[Found]:
         own = keys[port.name]
         usual = _usual([keys[like.name] for like in next((group for group in groups if port in group), [port])])
         evidence = Evidence(f"{port.path}/pkeys/{index}", own.get(index, "no key"), "0x8000 or more")
-        fix = ROW.fix.format(device=port.device)
+        fix = filled(ROW.fix, device=port.device)
         if not own:
             yield unread(port.name, machine.read(f"{port.path}/pkeys/0"), "its partition keys")
         elif not int(own.get(index, "0"), 16) & FULL:

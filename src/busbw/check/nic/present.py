@@ -6,6 +6,7 @@ from busbw.check.base import Check, failed, not_offered, passed, skipped, warned
 from busbw.check.machine import Machine
 from busbw.check.nic.links import gpu_server
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.nic import RDMA
 from busbw.host.pci import ETHERNET, NETWORK
 
@@ -65,22 +66,32 @@ def _judge(machine: Machine, bdf: str, vendor: str, devices: dict[str, str], mod
     if (machine.read(f"{PCI}/{bdf}/config").data or b"").startswith(GONE):
         seen = Evidence(f"{PCI}/{bdf}/config", "ff ff ff ff", f"{vendor[4:]} {vendor[2:4]} ...")
         return failed(
-            bdf, "the card does not respond on PCI: it has fallen off the bus", seen, fix=f"dmesg | grep {bdf}; drain and reboot the host"
+            bdf,
+            "the card does not respond on PCI: it has fallen off the bus",
+            seen,
+            fix=filled("dmesg | grep {bdf}; drain the host and reboot it", bdf=bdf),
         )
     evidence = Evidence(f"{RDMA}/*/device", devices.get(bdf, shared) or "none for this function", "an RDMA device")
     if bdf in devices or shared:
         return passed(bdf, f"it is {devices.get(bdf, shared)}", evidence)
     if not bound:
-        return failed(bdf, "it has no driver", evidence, Evidence(path, "no driver", ethernet), fix=f"modprobe {ethernet}")
+        return failed(bdf, "it has no driver", evidence, Evidence(path, "no driver", ethernet), fix=filled(ROW.fix, module=ethernet))
     if machine.container:
         return not_offered(bdf, "this container may not show its RDMA device", evidence)
     ethernet_only = (machine.text(f"{PCI}/{bdf}/class") or "").startswith(ETHERNET) and vendor in (NVIDIA, BROADCOM)
     report = warned if ethernet_only and machine.text(f"{PCI}/{bdf}/device") not in models and not gpu_server(machine) else failed
     if rdma not in machine.modules:
-        return report(bdf, f"{rdma} is not loaded", evidence, Evidence("/proc/modules", f"no {rdma}", rdma), fix=f"modprobe {rdma}")
+        return report(
+            bdf, f"{rdma} is not loaded", evidence, Evidence("/proc/modules", f"no {rdma}", rdma), fix=filled(ROW.fix, module=rdma)
+        )
     if "net" in machine.names(f"{PCI}/{bdf}") and not machine.names(f"{PCI}/{bdf}/net"):
         return not_offered(bdf, "its interface is in another network namespace, such as a pod's, and its RDMA device may be too", evidence)
-    return report(bdf, f"{rdma} is loaded, but created no RDMA device", evidence, fix=f"dmesg | grep -e {bdf} -e {rdma} shows why")
+    return report(
+        bdf,
+        f"{rdma} is loaded, but created no RDMA device",
+        evidence,
+        fix=filled("dmesg | grep -e {bdf} -e {module}", bdf=bdf, module=rdma),
+    )
 
 
 CHECK = Check(ROW, look)

@@ -7,6 +7,7 @@ from busbw.check.base import Check, not_offered, passed, skipped, unread, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import cabled, kinds
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 
 RATE = re.compile(r"([\d.]+) Gb/sec \((\d+)X")
 LANES = 4
@@ -18,7 +19,7 @@ ROW = CheckRow(
     title="rate of RDMA ports",
     right="the same rate on all active ports of the same model, with all four lanes",
     why="A port that lost lanes or speed carries half or less. The slowest port sets the pace of a collective over all rails.",
-    fix="reseat or replace the cable of {device}, then mlxlink -d {device} -m",
+    fix="drain the host; reseat or replace the cable of {device}, then mlxlink -d {device} -m",
     stays="a cable is permanent; a speed that was forced with ethtool or on the switch must be cleared there",
     reads=("/sys/class/infiniband/*/ports/*/rate", "/sys/class/infiniband/*/{board_id,hca_type}"),
     sources=("Linux Documentation/ABI/stable/sysfs-class-infiniband",),
@@ -48,7 +49,8 @@ def _judge(machine: Machine, port: Port, likes: list[Port]) -> Found:
             port.name,
             f"{own[0]:g} Gbit/s over {own[1]} lanes, while ports of the same model have {best[0]:g} over {best[1]}",
             evidence,
-            fix=ROW.fix.format(device=port.device),
+            fix=filled(ROW.fix, device=port.device),
+            weight=best[0] - own[0],
         )
     if own[1] < LANES and len(rates) < 2:
         return not_offered(

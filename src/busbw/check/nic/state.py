@@ -7,6 +7,7 @@ from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import own
 from busbw.check.nic.rails import should_be_active
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.nic import RDMA
 
 ACTIVE = "4: ACTIVE"
@@ -36,7 +37,9 @@ def look(machine: Machine) -> Iterator[Found]:
     portless = [name for name in machine.names(RDMA) if not machine.names(f"{RDMA}/{name}/ports")]
     for name in portless:
         evidence = Evidence(f"{RDMA}/{name}/ports", "no port", "1")
-        yield failed(name, "the RDMA device shows no port: its driver or firmware failed", evidence, fix=f"dmesg | grep {name}")
+        yield failed(
+            name, "the RDMA device shows no port: its driver or firmware failed", evidence, fix=filled("dmesg | grep {name}", name=name)
+        )
     ports = own(machine)
     if not ports and not portless:
         yield skipped("no RDMA port")
@@ -46,11 +49,14 @@ def look(machine: Machine) -> Iterator[Found]:
 
 def _judge(machine: Machine, port: Port, ports: tuple[Port, ...]) -> Found:
     path = f"{port.path}/state"
-    reading, fix = machine.read(path), ROW.fix.format(device=port.device)
+    reading, fix = machine.read(path), filled(ROW.fix, device=port.device)
     if broken(reading):
         seen = Evidence(path, reading.reason.removeprefix(f"{path}: "), ACTIVE)
         return failed(
-            port.name, "its state cannot be read: the device does not answer", seen, fix=f"dmesg | grep {port.bdf or port.device}"
+            port.name,
+            "its state cannot be read: the device does not answer",
+            seen,
+            fix=filled("dmesg | grep {name}", name=port.bdf or port.device),
         )
     if not reading.text:
         return unread(port.name, reading, "the state")

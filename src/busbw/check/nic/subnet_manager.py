@@ -6,6 +6,7 @@ from busbw.check.base import Check, failed, passed, skipped, unread
 from busbw.check.machine import Machine
 from busbw.check.nic.links import own
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 
 ROW = CheckRow(
     id="BW063",
@@ -14,7 +15,8 @@ ROW = CheckRow(
     title="subnet manager of InfiniBand ports",
     right="each port with a link knows the address of a subnet manager (sm_lid is not 0)",
     why="Without a subnet manager a port with a link stays in the state INIT: it has no address and sends nothing.",
-    fix="start a subnet manager: opensm on one host, or the one in a managed switch or UFM; sminfo -C {device} queries it",
+    fix="sminfo -C {device} queries it; if the fabric has a subnet manager (managed switch, UFM), repair that, as a second one may "
+    "reroute running jobs; if it has none, start one: opensm on one host",
     stays="if the service is enabled: systemctl enable opensm (its name differs between distributions)",
     reads=("/sys/class/infiniband/*/ports/*/{sm_lid,state,phys_state}",),
     sources=("InfiniBand Architecture Specification, subnet management",),
@@ -39,7 +41,7 @@ def look(machine: Machine) -> Iterator[Found]:
         if lid:
             yield passed(port.name, f"its subnet manager has LID {lid}", *evidence)
         else:
-            yield failed(port.name, "it has a link, but no subnet manager", *evidence, fix=ROW.fix.format(device=port.device))
+            yield failed(port.name, "it has a link, but no subnet manager", *evidence, fix=filled(ROW.fix, device=port.device))
 
 
 CHECK = Check(ROW, look)

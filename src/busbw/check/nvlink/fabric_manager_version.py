@@ -7,6 +7,7 @@ from busbw.check.gpu.each import confined
 from busbw.check.machine import Machine
 from busbw.check.nvlink.linked import switched
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.nvidia_services import fabric_manager, version
 from busbw.host.nvml_health import read_health
 
@@ -17,7 +18,8 @@ ROW = CheckRow(
     title="version of the fabric manager",
     right="the same as the driver",
     why="A fabric manager whose version differs from the driver does not start. After the next reboot CUDA fails with error 802.",
-    fix="install nvidia-fabricmanager {driver} instead of {has}, then: systemctl restart nvidia-fabricmanager",
+    fix="drain the host, as a restart ends all jobs on its GPUs; install nvidia-fabricmanager {driver} instead of {has}; then: "
+    "systemctl restart nvidia-fabricmanager",
     stays="yes, if driver and fabric manager are updated together: hold both packages",
     reads=("nv-fabricmanager --version", "nvmlSystemGetDriverVersion"),
     sources=("Fabric Manager user guide, installation",),
@@ -48,7 +50,7 @@ def look(machine: Machine) -> Iterator[Found]:
             good=f"fabric manager and driver are {has}",
             bad=f"fabric manager {has}, but driver {driver}",
             evidence=(Evidence("nv-fabricmanager --version", has, driver),),
-            fix=ROW.fix.format(driver=driver, has=has),
+            fix=filled(ROW.fix, driver=driver, has=has),
             fails=True,
         )
 

@@ -7,6 +7,7 @@ from busbw.check.gpu.each import no_gpus, unreadable
 from busbw.check.machine import Machine
 from busbw.check.nvlink.linked import bridged, expected
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.core.sizes import counted
 from busbw.host.gpu_health import GpuHealth
 from busbw.host.nvml_health import read_health
@@ -19,7 +20,7 @@ ROW = CheckRow(
     right="all links of the model: V100 6, A100 12, H100, H200, H20, B200 and GB200 18, A800 and H800 8; bridged cards are not judged",
     why="A GPU with a link down sends more slowly, and all others wait for it in a collective. With all links down NCCL uses PCIe or the "
     "network.",
-    fix="dmesg | grep -E 'Xid|SXid'; journalctl -u nvidia-fabricmanager; drain the host and reset {gpu}; if the link stays down, "
+    fix="dmesg | grep -E 'Xid|SXid'; journalctl -u nvidia-fabricmanager; drain the host and reset GPU {gpu}; if the link stays down, "
     "reseat or replace the GPU",
     stays="a reset helps if the fault was transient",
     reads=("nvmlDeviceGetNvLinkState",),
@@ -62,7 +63,7 @@ def _judge(gpu: GpuHealth, *, alone: bool, virtual: bool) -> Found:
         return not_offered(gpu.label, message, evidence)
     if gpu.mig:
         return skipped(f"{active} of {row.links} NVLinks are active: MIG is on, which switches them off on A100", gpu.label)
-    fix = ROW.fix.format(gpu=gpu.label)
+    fix = filled(ROW.fix, gpu=gpu.index)
     if not active:
         return failed(gpu.label, f"none of its {row.links} NVLinks is active", evidence, fix=fix)
     return failed(gpu.label, f"{active} of {row.links} NVLinks are active", evidence, fix=fix)

@@ -6,6 +6,7 @@ from busbw.check.base import Check, not_offered, passed, warned
 from busbw.check.machine import Machine
 from busbw.check.nvlink.linked import expected, linked, rate
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.core.sizes import counted
 from busbw.host.gpu_health import GpuHealth
 
@@ -42,7 +43,7 @@ def _judge(gpu: GpuHealth) -> Found:
         return passed(gpu.label, text, Evidence(where, text))
     seen = ", ".join(f"link {number}: {one / 1e9:g} GB/s" for number, one in slow.items())
     message = f"{counted(len(slow), 'link')} slower than {right / 1e9:g} GB/s: {seen}"
-    return warned(gpu.label, message, Evidence(where, seen, f"{right / 1e9:g} GB/s"), fix=ROW.fix.format(gpu=gpu.index))
+    return warned(gpu.label, message, Evidence(where, seen, f"{right / 1e9:g} GB/s"), fix=filled(ROW.fix, gpu=gpu.index))
 
 
 CHECK = Check(ROW, look)

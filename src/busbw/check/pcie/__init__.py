@@ -7,6 +7,7 @@ from busbw.check.pcie import (
     aer_fatal,
     ats,
     files,
+    gpudirect_loopback,
     iommu,
     load_link,
     load_rate,
@@ -15,6 +16,7 @@ from busbw.check.pcie import (
     max_read_request,
     nic_bandwidth,
     numa,
+    nvme,
     path,
     relaxed_ordering,
     speed,
@@ -39,4 +41,6 @@ CHECKS: tuple[Check, ...] = (
     load_rate.CHECK,
     load_link.CHECK,
     load_transitions.CHECK,
+    gpudirect_loopback.CHECK,
+    nvme.CHECK,
 )

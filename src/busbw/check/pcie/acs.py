@@ -8,9 +8,12 @@ from busbw.check.parts import gpus, nics
 from busbw.check.pcie.configs import extended
 from busbw.check.pcie.upstream import BRIDGES, CONFIG
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.host.gpu_devices import PASSED_ON
+from busbw.core.shell_words import filled
+from busbw.host.gpu_devices import for_guests
 from busbw.host.pci import DEVICES, at, driver
 from busbw.host.pci_config import REDIRECTING
+
+MASK = sum(1 << bit for bit in REDIRECTING)
 
 ROW = CheckRow(
     id="BW045",
@@ -19,7 +22,8 @@ ROW = CheckRow(
     title="Access Control Services (ACS) of the PCIe switches above GPUs and network controllers",
     right="off on bare metal without virtual machines; in a virtual machine the host needs ACS on, and the NIC needs ATS",
     why="With ACS on, traffic between a GPU and a NIC goes up through the CPU's root complex. GPUDirect drops to half or less, or hangs.",
-    fix="for b in {bridges}; do setpci -s $b ECAP_ACS+0x6.w=0000; done",
+    fix="drain the host; unless it runs virtual machines with passed-through devices (VFIO), which ACS isolates: "
+    f"for b in {{bridges}}; do setpci -s $b ECAP_ACS+0x6.w=0000:{MASK:04x}; done",
     stays="lost at the next reboot; run it from a systemd unit at boot, or turn off ACS or IO virtualization (VT-d, AMD-Vi) in the BIOS",
     reads=(BRIDGES, CONFIG),
     sources=("NCCL user guide, troubleshooting: PCI Access Control Services", "NCCL issue 949, nccl-tests issue 112"),
@@ -32,7 +36,7 @@ def look(machine: Machine) -> Iterator[Found]:
     if machine.hypervisor:
         yield skipped("a virtual machine needs ACS on its host; see pcie-ats")
         return
-    if any(driver(machine, bdf) == PASSED_ON for bdf in machine.names(DEVICES)):
+    if any(for_guests(driver(machine, bdf)) for bdf in machine.names(DEVICES)):
         yield skipped("this host passes devices to virtual machines, which ACS isolates")
         return
     if not ports:
@@ -44,7 +48,7 @@ def look(machine: Machine) -> Iterator[Found]:
     if on:
         evidence = [Evidence(f"{at(bdf)}/config, ACS control", "+ ".join(names) + "+", "all off") for bdf, names in on.items()]
         message = f"ACS is on in {len(on)} of {len(ports)} switch ports: traffic between GPUs and NICs goes through the CPU"
-        yield warned("", message, *evidence, fix=ROW.fix.format(bridges=" ".join(on)))
+        yield warned("", message, *evidence, fix=filled(ROW.fix, bridges=list(on)))
     elif configs.read:
         first = next(iter(configs.read))
         yield passed("", f"ACS is off in {len(configs.read)} switch ports", Evidence(f"{at(first)}/config, ACS control", "off"))

@@ -7,6 +7,7 @@ from busbw.check.machine import Machine
 from busbw.check.parts import NONE
 from busbw.check.pcie.aer import Counts, counts
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.core.sizes import counted
 
 ROW = CheckRow(
@@ -16,7 +17,8 @@ ROW = CheckRow(
     title="uncorrectable PCIe errors since boot",
     right="none on GPUs, network controllers and the bridges above them",
     why="A fatal error makes the link unreliable: the device is reset or lost, and with it the job. A nonfatal one loses a transfer.",
-    fix="look for AER and {bdf} in dmesg; reseat the card and its riser; if errors come back, replace the cable or the card",
+    fix="dmesg -T | grep -e AER -e {bdf}; drain the host and power it off; reseat the card and its riser; if errors come back, replace "
+    "the cable or the card",
     stays="depends on the hardware; the counts restart at a reboot",
     reads=("/sys/bus/pci/devices/*/aer_dev_fatal", "/sys/bus/pci/devices/*/aer_dev_nonfatal"),
     sources=("Linux, Documentation/ABI/testing/sysfs-bus-pci-devices-aer", "Linux, Documentation/PCI/pcieaer-howto.rst"),
@@ -44,7 +46,7 @@ def _bad(one: Counts, *, fatal: bool) -> Found:
     where = "" if one.bdf == one.part.device.bdf else f" in the bridge above it ({one.bdf})"
     message = f"{counted(one.total, 'fatal error' if fatal else 'nonfatal error')} since boot{where}"
     report = failed if fatal else warned
-    return report(one.part.name, message, Evidence(one.path, one.text, "0"), fix=ROW.fix.format(bdf=one.bdf))
+    return report(one.part.name, message, Evidence(one.path, one.text, "0"), fix=filled(ROW.fix, bdf=one.bdf), weight=one.total)
 
 
 CHECK = Check(ROW, look)

@@ -8,6 +8,7 @@ from busbw.check.parts import gpus, rdma_nics
 from busbw.check.pcie.configs import extended
 from busbw.check.pcie.upstream import CONFIG
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.pci import MELLANOX
 
 ROW = CheckRow(
@@ -17,7 +18,8 @@ ROW = CheckRow(
     title="Address Translation Services (ATS) of NICs in virtual machines",
     right="the NIC has ATS, so that it can reach a GPU under the same switch with ACS on",
     why="The host needs ACS for a virtual machine. Without ATS, traffic between a GPU and a NIC goes through the CPU's root complex.",
-    fix="on the host: mlxconfig -d {bdf} set ATS_ENABLED=true, with this NIC's address on the host; then reboot the host",
+    fix="on the host, with the address that this NIC has there instead of {bdf}: mlxconfig -d {bdf} set ATS_ENABLED=true; then move "
+    "its virtual machines away and reboot it",
     stays="permanent, in the NIC's firmware; the host needs one reboot",
     reads=(CONFIG,),
     sources=("NCCL user guide, troubleshooting: virtual machines", "NVIDIA AI Enterprise, ATS and ACS configuration"),
@@ -42,7 +44,7 @@ def look(machine: Machine) -> Iterator[Found]:
                     good="it has the ATS capability",
                     bad="it shows no ATS capability",
                     evidence=(Evidence(f"{part.path}/config, extended capability 0x000f", _shown(config.ats), "present"),),
-                    fix=ROW.fix.format(bdf=part.device.bdf),
+                    fix=filled(ROW.fix, bdf=part.device.bdf),
                 )
 
 

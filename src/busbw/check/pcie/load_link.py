@@ -6,6 +6,7 @@ from busbw.check.base import Check, judged, unknown
 from busbw.check.load import GpuLoad, loaded
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 
 ROW = CheckRow(
     id="BW054",
@@ -15,7 +16,8 @@ ROW = CheckRow(
     right="in all samples the highest that the GPU and its slot support",
     why="An idle GPU lowers its link speed, so a single reading means little. A link that stays down-trained under load loses half of "
     "its rate per generation, and logs no Xid.",
-    fix="nvidia-smi -q -i {gpu} | grep -A8 'GPU Link Info'; set the slot's link speed to Auto in the BIOS; reseat {bdf} and its riser",
+    fix="nvidia-smi -q -i {gpu} | grep -A8 'GPU Link Info'; drain the host; set the link speed of the slot to Auto in the BIOS; power "
+    "it off and reseat {bdf} and its riser",
     stays="permanent: hardware or a BIOS setting",
     reads=("nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetCurrPcieLinkWidth", "nvmlDeviceGetMaxPcieLinkGeneration"),
     sources=("NVML, PCIe link", "NVSentinel issue 890"),
@@ -40,7 +42,7 @@ def _judge(gpu: GpuLoad) -> Iterator[Found]:
             good=f"{best} in all {len(seen)} samples under load",
             bad=f"below {best} in {len(low)} of {len(seen)} samples under load, down to generation {gen} x{width}",
             evidence=(Evidence(f"NVML, {gpu.label}, while copies ran", f"generation {gen} x{width}", best),),
-            fix=ROW.fix.format(gpu=gpu.index, bdf=gpu.bus_id),
+            fix=filled(ROW.fix, gpu=gpu.index, bdf=gpu.bus_id),
         )
 
 

@@ -7,6 +7,7 @@ from busbw.check.base import Check, judged, unknown
 from busbw.check.load import Copies, GpuLoad, loaded
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.gpu import pcie_rate
 
 SHARE = 2 / 3  # of the link: Azure's node health checks ask 21 of 31.5 GB/s of A100, and 48 of 63 of H100
@@ -19,7 +20,7 @@ ROW = CheckRow(
     right=f"in each direction {SHARE:.0%} or more of what the link carries at its current generation and width",
     why="Data loading, checkpoints, offloading and NCCL's paths through the host all use this link. Retransmits, an IOMMU or memory on "
     "another socket slow it down, and no GPU counter shows it.",
-    fix="repeat it on an idle machine; then check pcie-iommu, pcie-numa, pcie-max-payload and pcie-aer-correctable for {gpu}",
+    fix="repeat it on an idle machine; then check pcie-iommu, pcie-numa, pcie-max-payload and pcie-aer-correctable for GPU {gpu}",
     stays="permanent: hardware or a BIOS setting",
     reads=("copies of 128 MiB from and to pinned memory", "nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetCurrPcieLinkWidth"),
     sources=("Azure node health checks, gpu bandwidth", "PCI Express Base Specification, rates and encoding of each generation"),
@@ -50,7 +51,8 @@ def _direction(gpu: GpuLoad, one: Copies) -> Found:
         good=of,
         bad=f"only {of}",
         evidence=(Evidence(where, text, f"{SHARE * link / 1e9:.1f} GB/s or more"),),
-        fix=ROW.fix.format(gpu=gpu.label),
+        fix=filled(ROW.fix, gpu=gpu.index),
+        weight=1 - one.bytes_per_s / link,
     )
 
 

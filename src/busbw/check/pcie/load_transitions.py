@@ -7,6 +7,7 @@ from busbw.check.base import Check, judged, unknown
 from busbw.check.load import GpuLoad, loaded
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.core.sizes import counted
 
 ROW = CheckRow(
@@ -17,7 +18,8 @@ ROW = CheckRow(
     right="none while a copy runs in one direction",
     why="A link that retrains carries no data meanwhile. Idle GPUs often change the speed. Under load, a change points to a bad contact, "
     "a riser, or firmware power saving.",
-    fix="check pcie-aer-correctable; turn off ASPM and the slot's power saving in the BIOS; reseat {bdf} and its riser",
+    fix="check pcie-aer-correctable; drain the host; turn off ASPM and power saving of the slot in the BIOS; power it off and reseat "
+    "{bdf} and its riser",
     stays="permanent: hardware or a BIOS setting",
     reads=("nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetCurrPcieLinkWidth"),
     sources=("NVML, PCIe link",),
@@ -43,7 +45,7 @@ def _judge(gpu: GpuLoad) -> Iterator[Found]:
             good=text,
             bad=text,
             evidence=(Evidence(f"NVML, {gpu.label}, while copies ran", counted(changes, "change"), "0"),),
-            fix=ROW.fix.format(bdf=gpu.bus_id),
+            fix=filled(ROW.fix, bdf=gpu.bus_id),
         )
 
 

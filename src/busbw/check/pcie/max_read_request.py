@@ -8,10 +8,11 @@ from busbw.check.parts import rdma_nics
 from busbw.check.pcie.configs import express
 from busbw.check.pcie.upstream import CONFIG
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.pci import MELLANOX
 
 BEST = 4096
-CODE = 5 << 12  # 4096 bytes in the Device Control register
+CODE, FIELD = 5 << 12, 7 << 12  # 4096 bytes in the Device Control register, and the bits of the size
 
 ROW = CheckRow(
     id="BW048",
@@ -20,7 +21,7 @@ ROW = CheckRow(
     title="PCIe max read request size of NVIDIA NICs",
     right=f"{BEST} bytes",
     why="The NIC reads the data it sends from memory. With requests of 512 bytes it needs more requests in flight for the same rate.",
-    fix="setpci -s {bdf} CAP_EXP+8.w={control:04x}",
+    fix=f"drain the host; setpci -s {{bdf}} CAP_EXP+8.w={CODE:04x}:{FIELD:04x}",
     stays="lost at the next reboot; set it in a systemd unit or udev rule, or with NVIDIA's NIC Configuration Operator",
     reads=(CONFIG,),
     sources=("NVIDIA Network Operator, NIC configuration: pciPerformanceOptimized",),
@@ -44,7 +45,7 @@ def look(machine: Machine) -> Iterator[Found]:
                 good=f"it reads up to {size} bytes per request",
                 bad=f"it reads up to {size} bytes per request, not {BEST}",
                 evidence=(Evidence(f"{part.path}/config, Device Control", f"{control:#06x}: {size} bytes", f"{BEST} bytes"),),
-                fix=ROW.fix.format(bdf=part.device.bdf, control=control & 0x8FFF | CODE),
+                fix=filled(ROW.fix, bdf=part.device.bdf),
             )
 
 

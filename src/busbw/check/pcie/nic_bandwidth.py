@@ -7,6 +7,7 @@ from busbw.check.machine import Machine
 from busbw.check.parts import Part, nics, slots
 from busbw.check.pcie.upstream import no_link
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.gpu import pcie_rate
 from busbw.host.pci import read_link
 
@@ -20,7 +21,7 @@ ROW = CheckRow(
     title="PCIe rate of network cards, compared with their ports",
     right="the PCIe link carries at least what the active ports send",
     why="A 400 Gbit/s port needs 16 lanes of generation 5. On a narrower or slower link it can never send at line rate.",
-    fix="move {bdf} to a slot with more lanes or a later PCIe generation",
+    fix="drain the host and power it off; then move {bdf} to a slot with more lanes or a later PCIe generation",
     stays="permanent: hardware",
     reads=("/sys/bus/pci/devices/*/current_link_*", "/sys/class/infiniband/*/ports/*/rate", "/sys/class/net/*/speed"),
     sources=("PCI Express Base Specification, rates and encoding of each generation",),
@@ -50,7 +51,7 @@ def look(machine: Machine) -> Iterator[Found]:
                 Evidence(f"{part.path}/current_link_speed", f"{link.speed:g} GT/s"),
                 Evidence(f"{part.path}/current_link_width", str(link.width)),
             ),
-            fix=ROW.fix.format(bdf=part.device.bdf),
+            fix=filled(ROW.fix, bdf=part.device.bdf),
         )
     if none:
         yield skipped("no network card with a port that is up")

@@ -7,9 +7,12 @@ from busbw.check.machine import Machine
 from busbw.check.parts import NONE, Part, gpus, nics, rdma_nics
 from busbw.check.pcie.upstream import nearest
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.cpu import count_list
 
 NODES = "/sys/devices/system/node/online"
+
+MOVE = "drain the host and power it off; then move {nic} ({bdf}) to a slot of NUMA node {node}, or add one there"
 
 ROW = CheckRow(
     id="BW044",
@@ -18,7 +21,7 @@ ROW = CheckRow(
     title="NUMA nodes of GPUs and network controllers",
     right="known, and each GPU is on the same node as its nearest RDMA device",
     why="Without NUMA nodes NCCL cannot bind its threads near the GPU. Between two nodes all data crosses the link between the sockets.",
-    fix="enable NUMA (ACPI SRAT) in the BIOS, or expose the host's nodes to the virtual machine",
+    fix="drain the host; enable NUMA (ACPI SRAT) in the BIOS, or expose the nodes of the host to the virtual machine",
     stays="permanent: a BIOS or hypervisor setting",
     reads=("/sys/bus/pci/devices/*/numa_node", NODES),
     sources=("Linux, Documentation/ABI/testing/sysfs-bus-pci",),
@@ -63,7 +66,7 @@ def _far(machine: Machine, gpu: Part, nic: Part) -> Found | None:
     if own == its:
         return None
     evidence = Evidence(f"{gpu.path}/numa_node", own, its), Evidence(f"{nic.path}/numa_node", its, own)
-    fix = f"move {nic.name} ({nic.device.bdf}) to a slot of NUMA node {own}, or add one there"
+    fix = filled(MOVE, nic=nic.name, bdf=nic.device.bdf, node=own)
     return warned(gpu.name, f"it is on NUMA node {own}, its nearest RDMA device {nic.name} on node {its}", *evidence, fix=fix)
 
 

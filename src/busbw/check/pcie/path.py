@@ -7,6 +7,7 @@ from busbw.check.machine import Machine
 from busbw.check.parts import Part, gpus, rdma_nics, with_cpu
 from busbw.check.pcie.upstream import BRIDGES, nearest
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.pci import shared
 
 ROW = CheckRow(
@@ -16,7 +17,7 @@ ROW = CheckRow(
     title="path from each GPU to its nearest RDMA device",
     right="both are under one PCIe switch",
     why="Otherwise their data goes through the CPU's root complex, and NCCL by default stages it in host memory.",
-    fix="move {nic} ({nic_bdf}) to a slot under the switch of {gpu} ({gpu_bdf})",
+    fix="drain the host and power it off; then move {nic} ({nic_bdf}) to a slot under the switch of the GPU at {gpu_bdf}",
     stays="permanent: hardware",
     reads=(BRIDGES,),
     sources=("NCCL user guide, NCCL_NET_GDR_LEVEL and NCCL_NET_GDR_C2C",),
@@ -50,7 +51,7 @@ def _path(machine: Machine, gpu: Part, ports: list[Part]) -> Found:
             Evidence(gpu.path, " > ".join(gpu.device.above) or "no bridge above it"),
             Evidence(nic.path, " > ".join(nic.device.above or ()) or "no bridge above it", "under the same switch"),
         ),
-        fix=ROW.fix.format(nic=nic.name, nic_bdf=nic.device.bdf, gpu=gpu.name, gpu_bdf=gpu.device.bdf),
+        fix=filled(ROW.fix, nic=nic.name, nic_bdf=nic.device.bdf, gpu_bdf=gpu.device.bdf),
     )
 
 

@@ -8,6 +8,7 @@ from busbw.check.parts import rdma_nics
 from busbw.check.pcie.configs import express
 from busbw.check.pcie.upstream import CONFIG, amd_host
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.pci import MELLANOX
 
 BIT = 1 << 4
@@ -19,7 +20,7 @@ ROW = CheckRow(
     title="relaxed ordering of NVIDIA NICs",
     right="enabled on hosts with AMD CPUs; not judged on others",
     why="Without relaxed ordering a NIC's writes are strictly ordered, which is slow on AMD hosts in particular.",
-    fix="setpci -s {bdf} CAP_EXP+8.w={control:04x}",
+    fix=f"drain the host; setpci -s {{bdf}} CAP_EXP+8.w={BIT:04x}:{BIT:04x}",
     stays="lost at the next reboot; enable relaxed ordering in the BIOS, or run the command from a systemd unit",
     reads=(CONFIG, "/sys/bus/pci/devices/*/vendor of the root port"),
     sources=("NCCL user guide, NCCL_IB_PCI_RELAXED_ORDERING", "PCI Express Base Specification, Device Control register"),
@@ -41,7 +42,7 @@ def look(machine: Machine) -> Iterator[Found]:
             if config.relaxed_ordering:
                 yield passed(part.name, "relaxed ordering is enabled", evidence)
             elif amd_host(machine, part):
-                fix = ROW.fix.format(bdf=part.device.bdf, control=control | BIT)
+                fix = filled(ROW.fix, bdf=part.device.bdf)
                 yield warned(part.name, "relaxed ordering is not enabled, on a host with an AMD CPU", evidence, fix=fix)
             else:
                 yield skipped("relaxed ordering is off, which is judged only on hosts with AMD CPUs", part.name)

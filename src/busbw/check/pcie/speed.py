@@ -7,6 +7,7 @@ from busbw.check.machine import Machine
 from busbw.check.parts import NONE, Part, with_cpu
 from busbw.check.pcie.upstream import Step, no_link, upstream
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.nvml_load import load
 from busbw.host.pci import at
 
@@ -19,7 +20,8 @@ ROW = CheckRow(
     title="speed of the PCIe links of GPUs, network controllers and the switches above them",
     right="each link runs at the highest speed that both ends support; an idle GPU's link may be slower",
     why="Each generation down halves what the link carries. A BIOS setting, a riser or a bad contact can down-train a link.",
-    fix="set the link speed of {bdf}'s slot to Auto in the BIOS; reseat the card and its riser",
+    fix="drain the host; set the link speed of the slot of {bdf} to Auto in the BIOS; if that does not help, power it off and reseat "
+    "the card and its riser",
     stays="permanent: hardware or a BIOS setting",
     reads=("/sys/bus/pci/devices/*/current_link_speed", "/sys/bus/pci/devices/*/max_link_speed", "NVML utilization"),
     sources=("Linux, Documentation/ABI/testing/sysfs-bus-pci",),
@@ -64,7 +66,8 @@ def _slow(step: Step, *, idle: bool) -> Found:
     if idle:
         fix = "busbw check --load 10"
         return not_offered(step.part.name, f"{text}; an idle GPU lowers its link speed", evidence, fix=fix)
-    return warned(step.part.name, text, evidence, fix=ROW.fix.format(bdf=step.lower))
+    missing = wanted(step) - (step.below.speed or 0)
+    return warned(step.part.name, text, evidence, fix=filled(ROW.fix, bdf=step.lower), weight=missing)
 
 
 CHECK = Check(ROW, look)

@@ -7,7 +7,10 @@ from busbw.check.machine import Machine
 from busbw.check.parts import NONE, with_cpu
 from busbw.check.pcie.upstream import Step, no_link, upstream
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.pci import at
+
+MOVE = "drain the host and power it off; then move {bdf} to a slot with {lanes} lanes"
 
 ROW = CheckRow(
     id="BW040",
@@ -16,7 +19,7 @@ ROW = CheckRow(
     title="width of the PCIe links of GPUs, network controllers and the switches above them",
     right="each link has all lanes that its device supports",
     why="Each step down, from 16 lanes to 8 or 4, halves what the link carries.",
-    fix="reseat {bdf} and its riser; check the bifurcation of its slot in the BIOS",
+    fix="drain the host; check the bifurcation of the slot of {bdf} in the BIOS; power it off and reseat the card and its riser",
     stays="permanent: hardware or a BIOS setting",
     reads=("/sys/bus/pci/devices/*/current_link_width", "/sys/bus/pci/devices/*/max_link_width"),
     sources=("Linux, Documentation/ABI/testing/sysfs-bus-pci",),
@@ -56,9 +59,9 @@ def _narrow(step: Step) -> Found:
     width, best = step.below.width, wanted(step)
     slot = step.above.width_max if step.above else None
     reason = f"; the port above it ({step.upper}) has no more" if slot == width else ""
-    fix = ROW.fix.format(bdf=step.lower) if not reason else f"move {step.lower} to a slot with {best} lanes"
+    fix = filled(ROW.fix, bdf=step.lower) if not reason else filled(MOVE, bdf=step.lower, lanes=best)
     evidence = Evidence(f"{at(step.lower)}/current_link_width", str(width), str(best))
-    return warned(step.part.name, f"{step.name} has {width} of {best} PCIe lanes{reason}", evidence, fix=fix)
+    return warned(step.part.name, f"{step.name} has {width} of {best} PCIe lanes{reason}", evidence, fix=fix, weight=best - (width or 0))
 
 
 CHECK = Check(ROW, look)

@@ -6,6 +6,7 @@ from busbw.check.base import Check, not_offered, passed, skipped, unknown, warne
 from busbw.check.machine import Machine
 from busbw.check.roce.settings import STAYS, Setting, absent, settings, values
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.roce_qos import rdma_cm_path
 
 ROW = CheckRow(
@@ -50,7 +51,7 @@ def _differs(setting: Setting, what: str, value: str, usual: str, model: Setting
     evidence = Evidence(f"{setting.qos.netdev}: {what}", value or "not readable", usual or "not readable, as on most ports")
     if not value:
         return unknown(setting.subject, f"its {what} cannot be read; on most ports it can", evidence)
-    fix = ROW.fix.format(what=what, netdev=setting.qos.netdev, other=model.qos.netdev)
+    fix = filled(ROW.fix, what=what, netdev=setting.qos.netdev, other=model.qos.netdev)
     return warned(setting.subject, f"its {what} differs from most ports of this host", evidence, fix=fix)
 
 

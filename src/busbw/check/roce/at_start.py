@@ -6,6 +6,7 @@ from busbw.check.base import Check, not_offered, passed, skipped, unanswered, wa
 from busbw.check.machine import Machine
 from busbw.check.roce.settings import absent, settings
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.at_start import CALL, UNITS, read_setters
 from busbw.host.dcb import Dcb
 
@@ -57,8 +58,10 @@ def _judge(machine: Machine, *, firmware: bool) -> Found:
         name = files[0].path.rpartition("/")[2]
         seen = [Evidence(one.path, "not enabled", "enabled") for one in files]
         if not files[0].path.startswith(tuple(f"/{folder}/" for folder in UNITS)):
-            return warned("", f"{name} would set it, but is not executable", *seen, fix=f"chmod +x {files[0].path}")
-        return warned("", f"{name} would set it, but systemd does not start it", *seen, fix=f"systemctl enable {_instance(name)}")
+            return warned("", f"{name} would set it, but is not executable", *seen, fix=filled("chmod +x {path}", path=files[0].path))
+        return warned(
+            "", f"{name} would set it, but systemd does not start it", *seen, fix=filled("systemctl enable {unit}", unit=_instance(name))
+        )
     if firmware:
         return passed("", "the NICs take it from the switch (DCBX in firmware)", Evidence("dcb", "DCBX is not the host's"))
     if machine.names(KUBELET):

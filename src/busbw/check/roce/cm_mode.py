@@ -6,10 +6,13 @@ from busbw.check.base import Check, judged, skipped, unanswered
 from busbw.check.machine import Machine
 from busbw.check.nic.links import fabric, no_fabric
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.gids import V2
 from busbw.host.roce_qos import CONFIGFS, rdma_cm_path
 
 NAME = "default_roce_mode"
+
+MAKE = f"modprobe rdma_cm; mkdir {CONFIGFS}/{{device}}; cat {{path}}"
 
 ROW = CheckRow(
     id="BW093",
@@ -35,7 +38,7 @@ def look(machine: Machine) -> Iterator[Found]:
     missing = [port for port, reading in read.items() if not reading.text]
     if missing:
         first = missing[0]
-        fix = f"modprobe rdma_cm; mkdir {CONFIGFS}/{first.device}; cat {rdma_cm_path(first.device, first.number, NAME)}"
+        fix = filled(MAKE, device=first.device, path=rdma_cm_path(first.device, first.number, NAME))
         names = ", ".join(port.name for port in missing)
         message = f"{CONFIGFS} has no directory for {names}; Linux uses {V2} by default if the NIC supports it"
         yield unanswered("", message, read[first].reason or "it has no value", fix=fix)
@@ -47,7 +50,7 @@ def look(machine: Machine) -> Iterator[Found]:
                 good=f"RDMA-CM uses {V2}",
                 bad=f"RDMA-CM uses {reading.text}, which is not routed",
                 evidence=(Evidence(rdma_cm_path(port.device, port.number, NAME), reading.text, V2),),
-                fix=ROW.fix.format(device=port.device, port=port.number),
+                fix=filled(ROW.fix, device=port.device, port=port.number),
             )
 
 

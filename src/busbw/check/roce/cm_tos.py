@@ -7,9 +7,12 @@ from busbw.check.machine import Machine
 from busbw.check.nccl.settings import READS
 from busbw.check.roce.settings import Setting, absent, listed, sent_class, settings
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.roce_qos import CONFIGFS, decoded, rdma_cm_path
 
 NAME = "default_roce_tos"
+
+MAKE = f"modprobe rdma_cm; mkdir {CONFIGFS}/{{device}}; cat {{path}}"
 
 ROW = CheckRow(
     id="BW094",
@@ -39,7 +42,7 @@ def look(machine: Machine) -> Iterator[Found]:
     missing = [one.port for one in found.values() if not machine.text(rdma_cm_path(one.port.device, one.port.number, NAME))]
     if missing:
         names = ", ".join(port.name for port in missing)
-        fix = f"modprobe rdma_cm; mkdir {CONFIGFS}/{missing[0].device}; cat {rdma_cm_path(missing[0].device, missing[0].number, NAME)}"
+        fix = filled(MAKE, device=missing[0].device, path=rdma_cm_path(missing[0].device, missing[0].number, NAME))
         yield not_offered("", f"{CONFIGFS} has no directory for {names}; Linux uses 0 by default", fix=fix)
     for setting in found.values():
         if setting.port not in missing:
@@ -61,7 +64,7 @@ def _judge(machine: Machine, setting: Setting) -> Found:
         return passed(port.name, f"{decoded(value)} has priority {priority}, which is lossless", Evidence(path, text))
     if other is None or not lossless:
         return not_offered(port.name, f"{decoded(value)}; there is nothing here to compare it with", Evidence(path, text))
-    fix = ROW.fix.format(value=other, device=port.device, port=port.number)
+    fix = filled(ROW.fix, value=other, device=port.device, port=port.number)
     expected = f"{other}, from {where}, or one with priority {listed(lossless)}"
     return warned(port.name, f"{decoded(value)}, while other RDMA packets have {decoded(other)}", Evidence(path, text, expected), fix=fix)
 

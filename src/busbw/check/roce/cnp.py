@@ -4,9 +4,11 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, not_offered, passed, warned
 from busbw.check.machine import Machine, Port
-from busbw.check.nic.links import Count, each_port, evidence, total
+from busbw.check.nic.links import each_port, evidence, total
+from busbw.check.rates import LOADED, Count, window
 from busbw.check.roce.settings import STAYS
 from busbw.core.checking import CheckRow, Found, Layer
+from busbw.core.shell_words import filled
 
 IGNORED, HANDLED = "rp_cnp_ignored", "rp_cnp_handled"
 MOST = 0.01
@@ -16,7 +18,7 @@ ROW = CheckRow(
     name="roce-cnp",
     layer=Layer.ROCE,
     title="ignored congestion notifications (CNPs)",
-    right=f"at most {MOST:.0%} of those received since the driver was loaded",
+    right=f"at most {MOST:.0%} of those received between two readings (--watch-for, --since), or since the driver was loaded",
     why="A remote host asked this one to slow down, and it did not. Congestion control is off at this end (roce_rp), or off for that "
     "priority.",
     fix="echo 1 > /sys/class/net/{netdev}/ecn/roce_rp/enable/PRIORITY, for the priority of RDMA",
@@ -28,17 +30,21 @@ ROW = CheckRow(
 
 def look(machine: Machine) -> Iterator[Found]:
     """Each RoCE port."""
-    yield from each_port(machine, (f"hw_counters/{IGNORED}", f"hw_counters/{HANDLED}"), "", _judge, ethernet=True)
+    yield from each_port(
+        machine, (f"hw_counters/{IGNORED}", f"hw_counters/{HANDLED}"), "", lambda port, found: _judge(machine, port, found), ethernet=True
+    )
 
 
-def _judge(port: Port, found: list[Count]) -> Found:
+def _judge(machine: Machine, port: Port, found: list[Count]) -> Found:
     if len(found) < 2:
         return not_offered(port.name, "its driver does not count congestion notifications")
-    ignored, handled = total(found, IGNORED), total(found, HANDLED)
-    message = f"{ignored} of {ignored + handled} congestion notifications ignored since the driver was loaded"
+    recent = window(machine, found)
+    values, since = (recent.counts, recent.since) if total(recent.counts, ".*") else (tuple(found), LOADED)  # none came
+    ignored, handled = total(values, IGNORED), total(values, HANDLED)
+    message = f"{ignored} of {ignored + handled} congestion notifications ignored {since}"
     if ignored > MOST * (ignored + handled):
-        fix = ROW.fix.format(netdev=port.netdev or "the interface")
-        return warned(port.name, message, *evidence(found, IGNORED), *evidence(found, HANDLED, ""), fix=fix)
+        fix = filled(ROW.fix, netdev=port.netdev or "INTERFACE")
+        return warned(port.name, message, *evidence(found, IGNORED), *evidence(found, HANDLED, ""), fix=fix, weight=ignored)
     return passed(port.name, message, *evidence(found, IGNORED))
 
 

@@ -6,6 +6,7 @@ from busbw.check.base import Check, not_offered, passed, skipped, warned
 from busbw.check.machine import Machine
 from busbw.check.roce.settings import OFED, STAYS, Setting, absent, hidden, listed, settings
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.dcb import PRIORITIES
 
 ROW = CheckRow(
@@ -45,7 +46,7 @@ def _judge(machine: Machine, setting: Setting) -> Found:
     if missing:
         part, priority = missing[0]
         what = "ECN marks trigger no CNPs" if part == "roce_np" else "CNPs do not slow it down"
-        fix = ROW.fix.format(netdev=qos.netdev, part=part, priority=priority)
+        fix = filled(ROW.fix, netdev=qos.netdev, part=part, priority=priority)
         return warned(setting.subject, f"{part} is off for priority {priority} on {qos.netdev}: {what}", *seen, fix=fix)
     on = set(qos.notify) & set(qos.react)
     which = "all priorities" if len(on) == PRIORITIES else f"priority {listed(tuple(sorted(on)))}"

@@ -6,6 +6,7 @@ from busbw.check.base import Check, judged, not_offered, skipped, unanswered
 from busbw.check.machine import Machine
 from busbw.check.roce.settings import STAYS, absent, hidden, listed, settings
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.pause import read_pause
 
 ROW = CheckRow(
@@ -15,7 +16,7 @@ ROW = CheckRow(
     title="global pause of RoCE ports",
     right="off if priority flow control is on",
     why="A global pause stops all priorities of the port, including those that should keep sending. Use one of the two, not both.",
-    fix="ethtool -A {netdev} rx off tx off",
+    fix="drain the host; if the switch port has flow control on the same priorities: ethtool -A {netdev} rx off tx off",
     stays=STAYS,
     reads=("ethtool -a", "dcb"),
     sources=("IEEE 802.3 annex 31B and IEEE 802.1Qbb", "Linux include/uapi/linux/ethtool.h, ETHTOOL_GPAUSEPARAM"),
@@ -43,7 +44,7 @@ def look(machine: Machine) -> Iterator[Found]:
             good=f"{qos.netdev} has global pause {'on, and no priority flow control' if on else 'off'}",
             bad=f"{qos.netdev} has global pause on ({', '.join(on)}) together with flow control on priority {listed(qos.lossless)}",
             evidence=(Evidence(f"ethtool -a {qos.netdev}", f"on: {', '.join(on) or 'none'}", "none" if qos.lossless else ""),),
-            fix=ROW.fix.format(netdev=qos.netdev),
+            fix=filled(ROW.fix, netdev=qos.netdev),
         )
 
 

@@ -6,6 +6,7 @@ from busbw.check.base import Check, passed, skipped, unanswered, warned
 from busbw.check.machine import Machine
 from busbw.check.roce.settings import STAYS, Setting, absent, hidden, listed, mask, nvidia, settings
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.dcb import PRIORITIES
 from busbw.host.pause import Pause, read_pause
 
@@ -41,9 +42,11 @@ def _judge(machine: Machine, setting: Setting) -> Found:
         reason = qos.dcb if isinstance(qos.dcb, str) else f"{qos.netdev}: its driver has no such value"
         return unanswered(setting.subject, hidden(machine, f"flow control cannot be read: {reason}"), reason)
     evidence = Evidence(f"dcb {qos.netdev}", f"PFC on for {listed(qos.lossless)}", "the lossless priorities of the switch")
-    own = f"mlnx_qos -i {qos.netdev} --pfc {mask(COMMON)}"
-    command = own if nvidia(machine, setting.port) else f"dcb pfc set dev {qos.netdev} prio-pfc all:off {COMMON[0]}:on"
-    fix = f"{command} (or the switch's lossless priorities)"
+    own = filled("mlnx_qos -i {netdev} --pfc {mask}", netdev=qos.netdev, mask=mask(COMMON))
+    command = (
+        own if nvidia(machine, setting.port) else filled(f"dcb pfc set dev {{netdev}} prio-pfc all:off {COMMON[0]}:on", netdev=qos.netdev)
+    )
+    fix = f"{command} (or the lossless priorities of the switch)"
     if not qos.lossless:
         pause = read_pause(machine, qos.netdev)
         rest = "RoCE is lossy, which is right only on a lossy fabric"

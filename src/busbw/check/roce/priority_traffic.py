@@ -6,6 +6,7 @@ from busbw.check.base import Check, not_offered, passed, skipped, unanswered, wa
 from busbw.check.machine import Machine
 from busbw.check.roce.settings import STAYS, Setting, absent, listed, settings
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.ethtool import statistics
 
 ENOUGH = 10**9  # bytes
@@ -19,7 +20,8 @@ ROW = CheckRow(
     title="priorities that RDMA traffic used",
     right="priorities with flow control sent at least half as many bytes as RDMA did",
     why="RDMA on priority 0 means that its traffic class or the trust mode is wrong. It then has no flow control and loses packets.",
-    fix="busbw check roce-trust roce-traffic-class names the setting; then mlnx_qos -i {netdev} shows the priority of each DSCP",
+    fix="busbw check --only roce-trust --only roce-traffic-class names the setting; then mlnx_qos -i {netdev} shows the priority of "
+    "each DSCP",
     stays=STAYS,
     reads=("ethtool -S: tx_prio*_bytes, tx_vport_rdma_unicast_bytes, vport_loopback_bytes", "dcb"),
     sources=("Linux Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst",),
@@ -56,7 +58,7 @@ def _judge(machine: Machine, setting: Setting) -> Found:
     )
     if kept < LEAST * rdma:
         message = f"RDMA sent {rdma / 1e9:.1f} GB, at most {kept / 1e9:.1f} GB of it with flow control; most used priority {most}"
-        return warned(setting.subject, message, *evidence, fix=ROW.fix.format(netdev=netdev))
+        return warned(setting.subject, message, *evidence, fix=filled(ROW.fix, netdev=netdev))
     return passed(setting.subject, f"RDMA sent {rdma / 1e9:.1f} GB; priority {listed(lossless)} carried {kept / 1e9:.1f} GB", *evidence)
 
 

@@ -4,8 +4,10 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, passed, warned
 from busbw.check.machine import Machine, Port
-from busbw.check.nic.links import Count, each_port, evidence, total
+from busbw.check.nic.links import each_port, evidence, total
+from busbw.check.rates import Window, window
 from busbw.core.checking import CheckRow, Found, Layer
+from busbw.core.shell_words import filled
 
 ERROR, WARNING = "tx_pause_storm_error_events", "tx_pause_storm_warning_events"
 
@@ -14,7 +16,7 @@ ROW = CheckRow(
     name="roce-storm",
     layer=Layer.ROCE,
     title="pause storms",
-    right="none since the driver was loaded",
+    right="none between two readings (--watch-for, --since), else none since the driver was loaded",
     why="The port paused its switch for so long that the driver counted it. In an error event the NIC stops pausing, and packets may be "
     "lost. Hosts behind the switch stall meanwhile.",
     fix="find what stops the receiver: PCIe of {device} (nic-pci-stalls, lspci -vv), or a hung GPU or host (dmesg -T)",
@@ -26,15 +28,16 @@ ROW = CheckRow(
 
 def look(machine: Machine) -> Iterator[Found]:
     """Each RoCE port."""
-    yield from each_port(machine, (), f"{ERROR}|{WARNING}", _judge, ethernet=True)
+    yield from each_port(machine, (), f"{ERROR}|{WARNING}", lambda port, found: _judge(port, window(machine, found)), ethernet=True)
 
 
-def _judge(port: Port, found: list[Count]) -> Found:
+def _judge(port: Port, over: Window) -> Found:
+    found = over.counts
     errors, warnings = total(found, ERROR), total(found, WARNING)
     if errors or warnings:
-        message = f"{errors} pause storms that the NIC ended, {warnings} long pauses since the driver was loaded"
-        return warned(port.name, message, *evidence(found), fix=ROW.fix.format(device=port.device))
-    return passed(port.name, "no pause storm since the driver was loaded", *evidence(found))
+        message = f"{errors} pause storms that the NIC ended, {warnings} long pauses {over.since}"
+        return warned(port.name, message, *evidence(found), fix=filled(ROW.fix, device=port.device), weight=errors + warnings)
+    return passed(port.name, f"no pause storm {over.since}", *evidence(found))
 
 
 CHECK = Check(ROW, look)

@@ -7,6 +7,7 @@ from busbw.check.machine import Machine
 from busbw.check.nccl.settings import READS
 from busbw.check.roce.settings import STAYS, Setting, absent, listed, sent_class, settings
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.host.roce_qos import decoded
 
 ROW = CheckRow(
@@ -48,7 +49,7 @@ def _judge(machine: Machine, setting: Setting) -> Found:
     mapped = Evidence(qos.trust_where, f"{qos.trust}: priority {priority}", listed(lossless))
     if priority in lossless:
         return passed(setting.subject, f"traffic class {decoded(value)} has priority {priority}, which is lossless", seen, mapped)
-    fix = ROW.fix.format(value=_fitting(setting), device=port.device, port=port.number)
+    fix = filled(ROW.fix, value=_fitting(setting), device=port.device, port=port.number)
     message = f"traffic class {decoded(value)} has priority {priority}, which has no flow control"
     return warned(setting.subject, message, seen, mapped, fix=fix)
 

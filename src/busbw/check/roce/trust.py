@@ -6,6 +6,9 @@ from busbw.check.base import Check, judged, not_offered, skipped, unanswered
 from busbw.check.machine import Machine
 from busbw.check.roce.settings import STAYS, absent, hidden, nvidia, settings
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
+
+OF_NVIDIA, OF_OTHERS = "mlnx_qos -i {netdev} --trust dscp", "dcb app replace dev {netdev} dscp-prio DSCP:PRIORITY"
 
 ROW = CheckRow(
     id="BW090",
@@ -14,7 +17,7 @@ ROW = CheckRow(
     title="trust mode of RoCE ports",
     right="dscp, since RoCE v2 is routed by IP",
     why="With pcp a port maps packets to priorities by VLAN tag. Untagged packets get priority 0, which has no flow control.",
-    fix="mlnx_qos -i {netdev} --trust dscp; for NICs of other vendors: dcb app replace dev {netdev} dscp-prio DSCP:PRIORITY",
+    fix=f"{OF_NVIDIA}; for NICs of other vendors: {OF_OTHERS}",
     stays=STAYS,
     reads=("/sys/class/net/*/qos/trust", "dcb"),
     sources=("NVIDIA DOCA-OFED, quality of service", "Linux drivers/net/ethernet/mellanox/mlx5/core/en_dcbnl.c"),
@@ -35,15 +38,14 @@ def look(machine: Machine) -> Iterator[Found]:
             seen = Evidence(qos.trust_where, qos.trust, "dscp, or a VLAN with a priority for RDMA")
             yield not_offered(setting.subject, f"{qos.netdev} trusts pcp and has a VLAN, so the VLAN's egress map decides", seen)
             continue
-        own = f"mlnx_qos -i {qos.netdev} --trust dscp"
-        fix = own if nvidia(machine, setting.port) else f"dcb app replace dev {qos.netdev} dscp-prio DSCP:PRIORITY"
+        command = OF_NVIDIA if nvidia(machine, setting.port) else OF_OTHERS
         yield judged(
             right=qos.trust == "dscp",
             subject=setting.subject,
             good=f"{qos.netdev} trusts DSCP",
             bad=f"{qos.netdev} trusts {qos.trust}: packets without a VLAN tag get priority 0",
             evidence=(Evidence(qos.trust_where, qos.trust, "dscp"),),
-            fix=fix,
+            fix=filled(command, netdev=qos.netdev),
         )
 
 

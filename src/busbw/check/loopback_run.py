@@ -1,0 +1,73 @@
+"""`python -m busbw.check.loopback_run SECONDS` prints what GPUDirect RDMA reaches on each port, as JSON of a Loopback.
+
+Ports run one at a time, and listen only on the loopback address where perftest can.
+"""
+
+import sys
+from collections.abc import Iterator
+
+import msgspec
+
+from busbw.check.loopback import END_S, LISTEN_S, MOST_PORTS, NOT_INSTALLED, WITHOUT_CUDA, Loop, Loopback
+from busbw.check.machine import Machine, Port
+from busbw.check.nic.links import own
+from busbw.check.parts import Part, gpus, rdma_nics
+from busbw.check.pcie.upstream import nearest
+from busbw.core.errors import NoMeasurement
+from busbw.host.gids import V2, read_gids
+from busbw.host.nvml_health import read_health
+from busbw.host.process import die_with_parent
+from busbw.host.source import Live
+from busbw.link import perftest, perftest_text
+
+HERE = "127.0.0.1"
+SIZE = 1 << 20
+
+
+def loops(machine: Machine, seconds: float) -> Loopback:
+    """The rate of each port next to a GPU, one after the other."""
+    pairs = list(_pairs(machine))
+    if not pairs:
+        return Loopback(reason="no active RDMA port with a GPU")
+    program = perftest.detect()
+    if program is None or not program.gpu:
+        return Loopback(reason=WITHOUT_CUDA if program else NOT_INSTALLED)
+    return Loopback(tuple(_loop(machine, port, gpu, seconds) for port, gpu in pairs[:MOST_PORTS]))
+
+
+def _pairs(machine: Machine) -> Iterator[tuple[Port, int]]:
+    """Each active port whose device is the nearest of a GPU, with that GPU's number."""
+    numbers = {gpu.bus_id: gpu.index for gpu in read_health(machine).gpus if not gpu.error}
+    cards: dict[str, Part] = {}
+    for gpu in gpus(machine):
+        nic = nearest(gpu, rdma_nics(machine), machine)
+        if nic and gpu.device.bdf in numbers:
+            cards.setdefault(nic.name, gpu)
+    for port in own(machine):
+        if port.active and port.device in cards:
+            yield port, numbers[cards[port.device].device.bdf]
+
+
+def _loop(machine: Machine, port: Port, gpu: int, seconds: float) -> Loop:
+    gids = [gid.index for gid in read_gids(machine, port.path) if gid.kind == V2 and gid.routable] if port.roce else []
+    test = perftest.Test(
+        program=perftest.BANDWIDTH, device=port.device, device_port=int(port.number), gid_index=gids[0] if gids else None, size=SIZE,
+        seconds=seconds, gpu=gpu, address=HERE,
+    )  # fmt: skip
+    try:
+        server, number = perftest.serve(test, LISTEN_S)
+        try:
+            said = perftest.client(test, HERE, number, seconds + END_S)
+        finally:
+            server.end()
+        found = perftest_text.bandwidth(said, SIZE)
+        if found is None:
+            raise perftest.unreadable(said)
+        return Loop(port=port.name, gpu=gpu, bytes_per_s=found.rate)
+    except NoMeasurement as error:
+        return Loop(port=port.name, gpu=gpu, error=str(error))
+
+
+if __name__ == "__main__":
+    die_with_parent()
+    sys.stdout.write(msgspec.json.encode(loops(Machine(Live()), float(sys.argv[1]))).decode())

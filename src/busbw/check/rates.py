@@ -1,0 +1,109 @@
+"""How fast counters rise: from an earlier reading of the machine, never from its uptime. A counter may have risen in a minute of it."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from busbw.check.machine import Machine
+from busbw.core.counters import Counter, Kind, Owner
+from busbw.core.vitals import increase
+from busbw.core.watched import BY_NAME
+from busbw.host.settings import uptime
+from busbw.host.source import once
+
+TIME = "time"  # the call with the time of a reading
+UPTIME, BOOT = "/proc/uptime", "/proc/sys/kernel/random/boot_id"
+LOADED = "since the driver was loaded"
+NOT_KNOWN = "how fast they rise is not known"
+CHANCE = 0.01  # of naming a counter that rises at the allowed rate
+MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86400
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """One counter. `netdev` is '' for counters of the RDMA port itself. `rise` is since the earlier reading, None if that is not known."""
+
+    name: str
+    value: int
+    where: str
+    netdev: str = ""
+    rise: int | None = None
+
+    @property
+    def saturated(self) -> bool:
+        """Whether it stands at the largest value that its bits hold, where it stays: later events are not counted."""
+        row = BY_NAME.get(self.name)
+        return row is not None and row.saturates and self.value == (1 << row.bits) - 1
+
+    @property
+    def seen(self) -> str:
+        """`65535, where it saturates`, `12, 3 of them in this time`."""
+        if self.saturated:
+            return f"{self.value}, the most that it can hold"
+        return f"{self.value}, {self.rise} more now" if self.rise else str(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Counters over a time, which `since` tells: their rises since the earlier reading, else all since the driver was loaded."""
+
+    counts: tuple[Count, ...]
+    since: str
+    seconds: float | None = None
+
+
+def risen(name: str, before: int, now: int) -> int | None:
+    """How much a counter rose; None if it was saturated before. What a counter shows after a reset is new."""
+    row = BY_NAME.get(name) or Counter(name, Owner.RDMA, "", Kind.LOSS, "")
+    if row.saturates and now >= 1 << row.bits:  # the driver has a wider one
+        return now - before if now >= before else now
+    by = increase(row, before, now)
+    return now if by is None and now < before else by
+
+
+def with_rises(now: Sequence[Count], before: Sequence[Count]) -> list[Count]:
+    """Counters with how much they rose; None for those that were not read before."""
+    was = {count.where: count.value for count in before}
+    return [replace(one, rise=risen(one.name, was[one.where], one.value)) if one.where in was else one for one in now]
+
+
+def window(machine: Machine, found: Sequence[Count]) -> Window:
+    """The rises as values if all are known, else the totals."""
+    seconds = interval_s(machine)
+    rises = [replace(one, value=one.rise) for one in found if one.rise is not None]
+    if seconds is None or len(rises) < len(found):
+        return Window(tuple(found), LOADED)
+    return Window(tuple(rises), f"in {span(seconds)}", seconds)
+
+
+@once
+def interval_s(machine: Machine) -> float | None:
+    """Seconds between the earlier reading and this one; None without one."""
+    if machine.earlier is None:
+        return None
+    before, now = (uptime(one.text(UPTIME) or "") for one in (machine.earlier, machine))
+    if before and now > before:
+        return now - before
+    times = [one.call(TIME, str).text or "" for one in (machine.earlier, machine)]
+    try:
+        seconds = (datetime.fromisoformat(times[1]) - datetime.fromisoformat(times[0])).total_seconds()
+    except (TypeError, ValueError):
+        return None
+    return seconds if seconds > 0 else None
+
+
+def too_fast(by: int, seconds: float, per_hour: float) -> bool:
+    """Whether so many events show a rate above `per_hour`: by Chernoff's bound, fewer may be chance."""
+    expected = per_hour * seconds / HOUR_S
+    if by <= expected:
+        return False
+    return by - expected - by * math.log(by / expected) < math.log(CHANCE)
+
+
+def span(seconds: float) -> str:
+    """`10 s`, `2.5 h`, `3 days`."""
+    for unit, name in ((DAY_S, "days"), (HOUR_S, "h"), (MINUTE_S, "min")):
+        if seconds >= 2 * unit:
+            return f"{round(seconds / unit, 1):g} {name}"
+    return f"{round(seconds, 1):g} s"

@@ -1,0 +1,117 @@
+"""Drives and file systems: which one is full, dead or missing."""
+
+import json
+import os
+import threading
+
+import pytest
+from cases_os import full
+from healthy_pcie import DEVICES, NVME
+from looking import found, of
+from tree import Tree
+
+from busbw.check.snapshot import snapshot
+from busbw.core.finding import Verdict
+from busbw.host import file_systems as room
+from busbw.host.file_systems import SILENT, file_systems
+from busbw.host.recording import parse_archive
+
+PASS, WARN, FAIL, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP, Verdict.UNKNOWN
+GIB, LARGE = 1 << 30, 100 << 40
+
+
+def bad(findings):
+    return {one.subject: one.verdict for one in findings if one.verdict not in (PASS, SKIP)}
+
+
+@pytest.mark.parametrize(
+    ("path", "values", "verdict", "named"),
+    [
+        ("/tmp", {"free": 0}, FAIL, "du -xh --max-depth=2 /tmp"),
+        ("/var", {"free": 200 << 20}, FAIL, "du -xh"),
+        ("/var", {"free": 300 << 20}, WARN, "du -xh"),
+        ("/", {"free": 10 * GIB}, WARN, "du -xh"),
+        ("/root", {"total": LARGE, "free": LARGE // 50}, PASS, ""),  # 2 TiB are enough, whatever their share
+        ("/", {"total": 30 * GIB, "free": 2 * GIB}, PASS, ""),  # more than 5 %
+        ("/var", {"free_files": 0}, FAIL, "du -x --inodes"),
+        ("/var", {"free_files": 50_000}, WARN, "du -x --inodes"),
+        ("/var", {"files": 0, "free_files": 0}, PASS, ""),  # btrfs counts none
+        ("/dev/shm", {"free": 0}, PASS, ""),  # that of shm-size
+        ("/dev/shm", {"free_files": 0}, FAIL, "--inodes"),
+    ],
+)
+def test_file_system_that_is_full(path, values, verdict, named):
+    findings = found("disk-space", full(path, **values))
+    assert bad(findings) == ({} if verdict is PASS else {path: verdict})
+    assert named in of(findings, path).fix
+
+
+def test_each_file_system_is_judged_once():
+    findings = found("disk-space", full("/tmp", free=0, device=0), full("/", free=0))
+    assert bad(findings) == {"/": FAIL} and "/tmp" not in {one.subject for one in findings}
+
+
+def test_mount_that_does_not_answer_fails():
+    findings = found("disk-space", lambda tree: tree.update("file systems", **{"/root": {"error": SILENT}}))
+    assert bad(findings) == {"/root": FAIL} and "mount | grep /root" in of(findings, "/root").fix
+
+
+def test_dead_mount_is_given_up(monkeypatch):
+    monkeypatch.setattr(room, "LIMIT_S", 0.2)
+    release, real = threading.Event(), os.statvfs
+
+    def statvfs(path):
+        if path == "/tmp":
+            release.wait(30)
+        return real(path)
+
+    monkeypatch.setattr(room.os, "statvfs", statvfs)
+    said = json.loads(file_systems(("/", "/tmp", "/not/there")))
+    release.set()
+    assert said["/tmp"] == {"error": SILENT} and said["/"]["total"] > said["/"]["free"] > 0 and "/not/there" not in said
+
+
+def test_old_snapshot_has_no_file_systems():
+    (one,) = found("disk-space", tree=Tree().file("/proc/sys/kernel/hostname", "old"))
+    assert (one.verdict, one.optional) == (UNKNOWN, True)
+
+
+def test_snapshot_keeps_the_file_systems():
+    from healthy import healthy
+
+    kept = parse_archive(snapshot(healthy().source()))
+    assert "/var" in json.loads(kept.call("file systems", str).text)
+
+
+class TestNvme:
+    @pytest.mark.parametrize(
+        ("state", "verdict"), [("live", PASS), ("resetting", WARN), ("connecting", WARN), ("deleting", FAIL), ("dead", FAIL), ("", FAIL)]
+    )
+    def test_state(self, state, verdict):
+        findings = found("nvme", lambda tree: tree.file("/sys/class/nvme/nvme1/state", state))
+        assert bad(findings) == ({} if verdict is PASS else {"nvme1": verdict})
+
+    def test_drive_without_controller(self):
+        def gone(tree):
+            tree.drop("/sys/class/nvme/nvme0").drop(f"{DEVICES}/{NVME[0]}/driver")
+
+        findings = found("nvme", gone)
+        assert bad(findings) == {NVME[0]: FAIL} and f"dmesg -T | grep -e nvme -e {NVME[0]}" in of(findings, NVME[0]).fix
+
+    def test_drive_that_left_the_bus(self):
+        findings = found("nvme", lambda tree: tree.drop("/sys/class/nvme/nvme0").data(f"{DEVICES}/{NVME[0]}/config", b"\xff" * 64))
+        assert "does not respond on PCI" in of(findings, NVME[0]).message
+
+    def test_drive_of_a_virtual_machine_has_no_controller_here(self):
+        def passed_on(tree):
+            tree.drop("/sys/class/nvme/nvme0").link(f"{DEVICES}/{NVME[0]}/driver", "../../../bus/pci/drivers/vfio-pci")
+
+        assert bad(found("nvme", passed_on)) == {}
+
+    @pytest.mark.parametrize("sensor", ["hwmon1", "hwmon/hwmon1"])
+    def test_temperature_warning(self, sensor):
+        def hot(tree):
+            tree.files(f"/sys/class/nvme/nvme1/{sensor}", temp1_alarm="1", temp1_input="84850")
+
+        findings = found("nvme", hot)
+        assert bad(findings) == {"nvme1": WARN} and "84 C" in of(findings, "nvme1").message
