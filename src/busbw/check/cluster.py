@@ -11,7 +11,7 @@ from pathlib import Path
 
 from busbw.check.base import Check
 from busbw.check.compare import differences
-from busbw.check.examine import examine
+from busbw.check.expect.judging import Expect, judge
 from busbw.check.facts import facts
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS
@@ -24,36 +24,36 @@ from busbw.launch import remote
 FILES_EACH = 8  # snapshots per process; starting a process takes as long as a few of them
 
 
-def here(source: Source, checks: Iterable[Check], name: str = "") -> Node:
+def here(source: Source, checks: Iterable[Check], name: str = "", expect: Expect | None = None) -> Node:
     """The findings and facts of one machine."""
     machine = Machine(source)
-    return Node(report=examine(machine, checks, name), facts=facts(machine))
+    return Node(report=judge(machine, checks, name, expect), facts=facts(machine))
 
 
-def recorded_nodes(files: Sequence[str], checks: Sequence[Check]) -> ClusterReport:
+def recorded_nodes(files: Sequence[str], checks: Sequence[Check], expect: Expect | None = None) -> ClusterReport:
     """Nodes from their snapshots, on all cores: one snapshot takes about 30 ms."""
-    ids = frozenset(check.row.id for check in checks)
+    judged = partial(_recorded_node, frozenset(check.row.id for check in checks), expect)
     processes = min(len(files) // FILES_EACH, len(os.sched_getaffinity(0)))
     if processes < 2:
-        return joined({file: _recorded_node(ids, file) for file in files}, {})
+        return joined({file: judged(file) for file in files}, {})
     context = get_context("fork")  # a new interpreter would have to import all checks again
     with ProcessPoolExecutor(processes, context, initializer=_leave_interrupts_to_the_parent) as pool:
-        return joined(dict(zip(files, pool.map(partial(_recorded_node, ids), files, chunksize=FILES_EACH), strict=True)), {})
+        return joined(dict(zip(files, pool.map(judged, files, chunksize=FILES_EACH), strict=True)), {})
 
 
-def _recorded_node(ids: frozenset[str], file: str) -> Node:
-    return here(recorded(Path(file)), [check for check in CHECKS if check.row.id in ids], file)
+def _recorded_node(ids: frozenset[str], expect: Expect | None, file: str) -> Node:
+    return here(recorded(Path(file)), [check for check in CHECKS if check.row.id in ids], file, expect)
 
 
 def _leave_interrupts_to_the_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def ask(hosts: Sequence[str], options: Sequence[str], limit_s: float) -> ClusterReport:
-    """All hosts at once, each with these options of `busbw check`; NoMeasurement if none answers."""
+def ask(hosts: Sequence[str], options: Sequence[str], limit_s: float, given: bytes = b"") -> ClusterReport:
+    """All hosts at once, each with these options of `busbw check` and `given` on stdin; NoMeasurement if none answers."""
     words = ["check", "--node", *options]
     nodes, silent = {}, {}
-    for done in remote.run(hosts, remote.busbw(*words), limit_s):
+    for done in remote.run(hosts, remote.busbw(*words), limit_s, given):
         try:
             nodes[done.host] = done.answer(Node)
         except ValueError:

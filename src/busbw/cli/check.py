@@ -11,10 +11,10 @@ from busbw.check import cluster
 from busbw.check.base import Check
 from busbw.check.doctor import examination
 from busbw.check.doctor.patient import Patient
-from busbw.check.examine import examine
+from busbw.check.expect.judging import judge
 from busbw.check.load import Loaded
-from busbw.check.registry import CHECKS, ROWS, find, find_row
-from busbw.cli import check_command, check_job, check_trend
+from busbw.check.registry import CHECKS, ROWS, find_of_machine, find_row
+from busbw.cli import check_command, check_expect, check_job, check_trend
 from busbw.cli.parameters import Seconds, given, not_empty
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
@@ -55,6 +55,7 @@ def _known(_context: click.Context, _parameter: click.Parameter, names: tuple[st
     "--load", "load_s", type=Seconds(), help="first copy from and to each GPU for this many seconds, and judge its link and clocks"
 )
 @click.option("--differences", is_flag=True, help="only compare the nodes, without checks")
+@check_expect.expect_options
 @click.option("--all", "everything", is_flag=True, help="also print what passed and what does not apply")
 @click.option("--brief", is_flag=True, help="one line and exit code of a Nagios plugin")
 @click.option("--list", "listed", is_flag=True, help="list the checks")
@@ -64,42 +65,50 @@ def _known(_context: click.Context, _parameter: click.Parameter, names: tuple[st
 def command(
     context: click.Context, only: tuple[str, ...], layer: tuple[str, ...], files: tuple[str, ...], hosts: str, hostfile: str,
     limit_s: float, load_s: float | None, differences: bool, everything: bool, brief: bool, listed: bool, node: bool, format_name: str,
+    expect: str, learn: bool, force: bool, fail_on: str,
 ) -> int | None:  # fmt: skip
     """Check GPUs, NVLink, PCIe, network ports, kernel, limits, CPUs and the environment of this machine.
 
     Prints each fault, what was read, and the command that fixes it. With several hosts or snapshots it first prints what differs between
-    them. Exit code 1 if a check fails (with --differences: if nodes differ), 3 if none failed or passed. `busbw explain BW070` prints the
-    page of a check.
+    them. --learn writes what a node should have, --expect compares with it. Exit code 1 if a check fails (with --differences: if nodes
+    differ), 3 if none failed or passed. `busbw explain BW070` prints the page of a check.
     """
     if context.invoked_subcommand:
-        unused = next((parameter.opts[0] for parameter in context.command.params if parameter.name and given(parameter.name)), None)
-        if unused:
-            raise UsageError(
-                f"{unused} stands before {context.invoked_subcommand}, which does not read it", "give options of a command after its name"
-            )
+        _nothing_given(context, context.invoked_subcommand)
         return None
+    if learn:
+        return check_expect.learn(_matching(files), force=force)
     if load_s and (files or hosts or hostfile):
         raise UsageError("--load is for this machine", "use it without --hosts, --hostfile and --from")
     if listed:
         answer(view.listing(_rows(only, layer), width()))
         return int(Exit.OK)
     chosen = () if differences else _chosen(only, layer)
+    also = None if differences else check_expect.expected(expect, _rows(only, layer), node=node)
     if node:
-        answer(msgspec.json.encode(cluster.here(Live(), chosen)).decode() + "\n")
+        answer(msgspec.json.encode(cluster.here(Live(), chosen, expect=also)).decode() + "\n")
         return int(Exit.OK)
     names = [host.name for host in (read_hostfile(hostfile) if hostfile else parse_hosts(hosts) if hosts else ())]
     files = _matching(files)
     if names and files:
         raise UsageError("--hosts and --from exclude each other", "use --from with snapshots of those hosts")
-    if differences and (brief or len(names) + len(files) < 2):
-        raise UsageError("--differences compares several nodes", "give --hosts h1,h2 or --from '*.jsonl', without --brief")
+    if differences and (brief or expect or len(names) + len(files) < 2):
+        raise UsageError("--differences compares several nodes", "give --hosts h1,h2 or --from '*.jsonl', without --brief and --expect")
     if names or len(files) > 1:
-        options = _options(only, layer, differences=differences)
-        found = cluster.ask(names, options, limit_s) if names else cluster.recorded_nodes(files, chosen)
-        return _several(found, format_name, everything=everything, brief=brief)
+        options = _options(only, layer, differences=differences) + check_expect.options_of_nodes(also)
+        sent = check_expect.sent(also)
+        found = cluster.ask(names, options, limit_s, sent) if names else cluster.recorded_nodes(files, chosen, also)
+        return _several(found, format_name, everything=everything, brief=brief, fail_on=fail_on)
     source = recorded(Path(files[0])) if files else Loaded(load_s) if load_s else Live()
-    report = examine(source, chosen, files[0] if files else "")
-    return _one(report, format_name, everything=everything, brief=brief)
+    report = judge(source, chosen, files[0] if files else "", also)
+    return _one(report, format_name, everything=everything, brief=brief, fail_on=fail_on)
+
+
+def _nothing_given(context: click.Context, invoked: str) -> None:
+    """UsageError for an option before the name of a subcommand."""
+    unused = next((parameter.opts[0] for parameter in context.command.params if parameter.name and given(parameter.name)), None)
+    if unused:
+        raise UsageError(f"{unused} stands before {invoked}, which does not read it", "give options of a command after its name")
 
 
 def _options(only: Sequence[str], layers: Sequence[str], *, differences: bool) -> list[str]:
@@ -129,14 +138,14 @@ def _rows(only: Sequence[str], layers: Sequence[str]) -> list[CheckRow]:
 
 def _chosen(only: Sequence[str], layers: Sequence[str]) -> tuple[Check, ...]:
     for name in only:
-        find(name)
+        find_of_machine(name)
     ids = {row.id for row in _rows(only, layers)}
     return tuple(check for check in CHECKS if check.row.id in ids)
 
 
-def _one(report: CheckReport, format_name: str, *, everything: bool, brief: bool) -> int:
+def _one(report: CheckReport, format_name: str, *, everything: bool, brief: bool, fail_on: str) -> int:
     if brief:
-        code, line = view.brief(report)
+        code, line = view.brief(check_expect.strict(report, fail_on))
         answer(line)
         return code
     if format_name == "json":
@@ -145,12 +154,13 @@ def _one(report: CheckReport, format_name: str, *, everything: bool, brief: bool
         answer(rdma_qos_check.text(report))
     else:
         answer(view.text(report, width(), everything=everything))
-    return int(exit_code([report]))
+    return int(exit_code([check_expect.strict(report, fail_on)]))
 
 
-def _several(found: ClusterReport, format_name: str, *, everything: bool, brief: bool) -> int:
+def _several(found: ClusterReport, format_name: str, *, everything: bool, brief: bool, fail_on: str) -> int:
+    counted = [check_expect.strict(report, fail_on) for report in found.nodes]
     if brief:
-        lines = [view.brief(report) for report in found.nodes]
+        lines = [view.brief(report) for report in counted]
         silent = [(3, f"BUSBW UNKNOWN - {host}: {reason}\n") for host, reason in found.silent.items()]
         answer("".join(line for _, line in lines + silent))
         return max((code for code, _ in lines + silent), key=(0, 3, 1, 2).index, default=3)
@@ -161,7 +171,7 @@ def _several(found: ClusterReport, format_name: str, *, everything: bool, brief:
     else:
         answer(view.cluster_text(found, width(), everything=everything))
     checked = any(report.findings for report in found.nodes)
-    code = exit_code(found.nodes) if checked else Exit.BAD if found.differences else Exit.OK
+    code = exit_code(counted) if checked else Exit.BAD if found.differences else Exit.OK
     return int(Exit.BAD if found.silent and code is not Exit.UNKNOWN else code)
 
 

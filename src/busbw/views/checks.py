@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from busbw.core.checking import SEVERITY, Checked, CheckReport, CheckRow, ClusterReport, Difference
+from busbw.core.checking import SEVERITY, Checked, CheckReport, CheckRow, ClusterReport, Difference, Muted
 from busbw.core.finding import Verdict
 from busbw.core.sizes import counted
 from busbw.views.columns import Column, aligned, wrapped
@@ -19,13 +19,28 @@ _LONG = 5  # parts of a list
 def text(report: CheckReport, width: int | None = None, *, everything: bool = False) -> str:
     """All findings that need attention, the worst first; with `everything` those that passed or were skipped too."""
     of = f" ({report.source})" if report.source else ""
-    return wrapped(f"{report.host}{of}: {summary(report.findings)}\n{findings(report.findings, everything=everything)}", width)
+    body = f"{findings(report.findings, everything=everything)}{muted(report.muted)}"
+    return wrapped(f"{report.host}{of}: {summary(report.findings)}\n{body}", width)
 
 
 def findings(found: Sequence[Checked], *, everything: bool) -> str:
     """The findings, unbroken."""
     verdicts = SEVERITY if everything else SHOWN
     return "".join(_group(group) for verdict in verdicts for group in _groups(found, verdict))
+
+
+def muted(found: Sequence[Muted]) -> str:
+    """`MUTED   mlx5_3: has MTU 1500 (warn)  [BW070 nic-mtu]`, and until when and why; '' if nothing is muted."""
+    return "".join(
+        f"MUTED   {_headline(one.finding)} ({one.finding.verdict.value})  [{one.finding.id} {one.finding.name}]\n"
+        f"        until: {one.until}, {one.where}: {one.reason}\n"
+        for one in found
+    )
+
+
+def _headline(one: Checked) -> str:
+    """The message, with the subject if it is not in there."""
+    return f"{one.subject}: {one.message}" if one.subject and one.subject not in one.message else one.message
 
 
 def summary(found: Sequence[Checked]) -> str:
@@ -51,8 +66,7 @@ def _groups(found: Sequence[Checked], verdict: Verdict) -> list[list[Checked]]:
 def _group(group: Sequence[Checked]) -> str:
     """The first finding in full, and the names of the others."""
     first = group[0]
-    subject = f"{first.subject}: " if first.subject and first.subject not in first.message else ""
-    lines = [f"{first.verdict.name:7} {subject}{first.message}  [{first.id} {first.name}]"]
+    lines = [f"{first.verdict.name:7} {_headline(first)}  [{first.id} {first.name}]"]
     if len(group) > 1:
         others = [one.subject for one in group[1:]]
         named = ", ".join(others[:_MOST_NAMED]) + (f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else "")
@@ -77,7 +91,8 @@ def cluster_text(cluster: ClusterReport, width: int | None = None, *, everything
     head += "".join(map(_difference, sorted(cluster.differences, key=lambda one: _own_value(one, len(cluster.nodes)))))
     groups = _across(cluster.nodes, SEVERITY if everything else SHOWN)
     shared = "".join(_on_nodes(findings, hosts, len(cluster.nodes)) for hosts, findings in groups)
-    return wrapped(f"{head}\n{shared}", width)
+    accepted = "".join(f"{node.host}:\n{muted(node.muted)}" for node in cluster.nodes if node.muted)
+    return wrapped(f"{head}\n{shared}{accepted}", width)
 
 
 def _across(nodes: Sequence[CheckReport], verdicts: Sequence[Verdict]) -> list[tuple[list[str], list[Checked]]]:
@@ -150,6 +165,7 @@ def brief(report: CheckReport) -> tuple[int, str]:
     bad = [one for one in report.findings if one.verdict is worst] if worst else []
     text = "; ".join(dict.fromkeys(f"{one.name} {one.subject}".strip() for one in bad)) or f"{count[Verdict.PASS]} passed"
     figures = " ".join(f"{verdict.value}={count[verdict]}" for verdict in SEVERITY)
+    figures += f" muted={len(report.muted)}" if report.muted else ""
     return code, f"BUSBW {word} - {report.host}: {text} | {figures}\n"
 
 

@@ -1,0 +1,119 @@
+"""An expectations file as text, with a comment on each key."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from busbw.check.expect.base import gib
+from busbw.check.expect.spec import Expectations
+
+_COLUMN = 44
+
+_TABLES = {
+    "gpus": "GPUs. All are alike in what stands here.",
+    "ports": "RDMA ports: a [[ports]] for each group of ports that are alike.",
+    "interfaces": "Network interfaces without RDMA: an [[interfaces]] for each group that is alike.",
+    "cpus": "CPUs. Hyper-threading and NUMA nodes are BIOS settings.",
+    "memory": "Memory of the host.",
+    "versions": 'The oldest versions. A newest one may be a prefix: driver_max = "570" allows every 570.x.',
+    "storage": "Local drives.",
+    "mounts": "File systems: a [[mounts]] for each. Delete those that not every node has.",
+}
+_KEYS = {
+    "gpus.addresses": "names a missing GPU; delete it if nodes differ",
+    "gpus.memory_bytes": "at least this, less memory_tolerance = 0.02",
+    "gpus.vbios": "delete it if nodes differ",
+    "gpus.persistence": "persistence mode",
+    "gpus.nvlinks": "active links of each GPU",
+    "gpus.nvlink_gb_s": "at least, 10^9 bytes per second of a link in one direction",
+    "gpus.nvswitches": "at least, on PCI",
+    "gpus.pcie_gt_s": "at least: 16 is PCIe 4, 32 is PCIe 5, 64 is PCIe 6",
+    "gpus.pcie_width": "at least, lanes",
+    "ports.names": "name a missing port; delete it if nodes differ",
+    "ports.rate_gbit_s": "at least",
+    "ports.pcie_gt_s": "at least",
+    "ports.pcie_width": "at least, lanes",
+    "interfaces.names": "name a missing interface; delete it if nodes differ",
+    "interfaces.rate_gbit_s": "at least",
+    "cpus.online": "exactly: half or twice as many show hyper-threading",
+    "memory.ram_bytes": "at least this, less ram_tolerance = 0.02",
+    "memory.hugepages": "at least, of the default size",
+    "versions.driver_min": "NVIDIA driver",
+    "versions.os": "ID of /etc/os-release",
+    "storage.nvme": "at least, NVMe drives on PCI",
+    "mounts.min_bytes": "at least; 95 % of this node's",
+}  # fmt: skip
+_SIZES = {"gpus.memory_bytes", "memory.ram_bytes", "mounts.min_bytes"}
+_END = """
+# Findings that are known, until a day. `subject` and `host` are optional.
+# [[mute]]
+# check = "nic-mtu"
+# subject = "mlx5_3"
+# host = "gpu-17"
+# reason = "ticket 4711: cable ordered"
+# until = 2026-12-31
+
+# Warnings of these checks fail.
+# [severity]
+# nic-mtu = "fail"
+"""
+
+
+def text(expectations: Expectations, learned: str) -> str:
+    """The file. `learned` says from where it is."""
+    head = f"# What a node should have: busbw check --expect FILE. {learned}\n# Every key may be deleted: then nothing is expected of it.\n"
+    return head + "".join(_table(name, value) for name, value in _given(expectations).items()) + _END
+
+
+def _given(table: msgspec.Struct) -> dict[str, Any]:
+    """The keys whose values are not the defaults."""
+    fields = msgspec.structs.fields(table)
+    values = {one.name: (one, getattr(table, one.name)) for one in fields}
+    return {
+        name: value
+        for name, (one, value) in values.items()
+        if value not in (None, [], {}) and (one.default is msgspec.NODEFAULT or value != one.default)
+    }
+
+
+def _table(name: str, value: Any) -> str:
+    tables = value if isinstance(value, list) else [value]
+    bodies = [_given(one) for one in tables]
+    head = f"[[{name}]]" if isinstance(value, list) else f"[{name}]"
+    parts = ["".join(_lines(name, head, body)) for body in bodies if body]
+    return f"\n# {_TABLES[name]}\n" + "\n".join(parts) if parts else ""
+
+
+def _lines(name: str, head: str, body: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{head}\n"
+    for key, value in body.items():
+        comment = _KEYS.get(f"{name}.{key}", "")
+        if f"{name}.{key}" in _SIZES:
+            comment = f"{gib(value)}: {comment}"
+        entry = f"{key} = {_value(value)}"
+        if comment and len(entry) > _COLUMN:
+            yield f"# {key}: {comment}\n"
+        yield f"{entry:{_COLUMN}}  # {comment}\n" if comment and len(entry) <= _COLUMN else f"{entry}\n"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else str(value)
+    return _string(value) if isinstance(value, str) else str(value)
+
+
+def _string(value: str) -> str:
+    """A basic string of TOML, in ASCII. Half of a surrogate pair becomes `?`."""
+    return f'"{"".join(map(_escaped, value.encode("utf-8", "replace").decode()))}"'
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    if character in '"\\':
+        return f"\\{character}"
+    return character if 0x20 <= code < 0x7F else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
