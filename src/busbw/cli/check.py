@@ -76,8 +76,8 @@ def command(
     if context.invoked_subcommand:
         _nothing_given(context, context.invoked_subcommand)
         return None
-    if learn:
-        return check_expect.learn(_matching(files), force=force)
+    if learn or force:
+        return check_expect.learn(_matching(files), asked=learn, force=force)
     if load_s and (files or hosts or hostfile):
         raise UsageError("--load is for this machine", "use it without --hosts, --hostfile and --from")
     if listed:

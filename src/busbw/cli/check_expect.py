@@ -73,8 +73,10 @@ def strict(report: CheckReport, fail_on: str) -> CheckReport:
     return msgspec.structs.replace(report, findings=findings)
 
 
-def learn(files: Sequence[str], *, force: bool) -> int:
+def learn(files: Sequence[str], *, asked: bool, force: bool) -> int:
     """Print the file of a good node. From one that fails checks, print these on stderr instead: exit code 1."""
+    if not asked:
+        raise UsageError("--force is for --learn", "busbw check --learn --force > node.toml")
     _alone(files)
     name = files[0] if files else ""
     report, expectations = learned(recorded(Path(name)) if files else Live(), name)

@@ -8,7 +8,7 @@ from busbw.check.expect.base import Asked, Comparison, Expectation
 from busbw.core.checking import CheckRow, Found, Layer
 
 ROW = CheckRow(
-    id="BW235",
+    id="BW295",
     name="expect-cpus",
     layer=Layer.EXPECTED,
     title="sockets, CPUs and NUMA nodes, as an expectations file has them",

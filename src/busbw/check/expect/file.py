@@ -18,7 +18,7 @@ from busbw.check.registry import OF_MACHINE, find_of_machine
 from busbw.core.errors import UsageError
 
 RAISED = "fail"
-MADE_BY = "busbw check --learn > node.toml writes one from a good node; busbw explain BW230 names the keys"
+MADE_BY = "busbw check --learn > node.toml writes one from a good node; busbw explain BW290 names the keys"
 _PATH = re.compile(r" - at `\$(.*)`$")
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
 _UNKNOWN_KEY = re.compile(r"unknown field `(.*)`")

@@ -16,7 +16,7 @@ LISTED = "nvmlDeviceGetCount"
 RESET = "drain the node, stop all users of the GPUs, then"
 
 ROW = CheckRow(
-    id="BW230",
+    id="BW290",
     name="expect-gpus",
     layer=Layer.EXPECTED,
     title="GPUs: number, addresses, model, memory, VBIOS, persistence, ECC and MIG mode, as an expectations file has them",
@@ -53,25 +53,26 @@ def _number(asked: Asked, gpus: list[seen.Gpu]) -> Iterator[Found]:
     on_pci = gpus_on_pci(machine)
     wanted = expected.count if expected.count is not None else len(expected.addresses)
     key = ("gpus", "count" if expected.count is not None else "addresses")
-    have = {gpu.address for gpu in gpus} | set(on_pci)
-    evidence = Evidence(DEVICES if on_pci or not gpus else LISTED, counted(len(have), "GPU"), asked.expected(str(wanted), *key))
-    absent = [address for address in expected.addresses if address not in have]
-    text = f"{counted(len(have), 'GPU')}, expected {wanted}"
-    if len(have) < wanted:
+    addresses = {gpu.address for gpu in gpus if gpu.address} | set(on_pci)
+    have = max(len(addresses), len(gpus))  # NVML does not give the address of a GPU that it cannot read
+    evidence = Evidence(DEVICES if on_pci or not gpus else LISTED, counted(have, "GPU"), asked.expected(str(wanted), *key))
+    absent = [address for address in expected.addresses if address not in addresses]
+    text = f"{counted(have, 'GPU')}, expected {wanted}"
+    if have < wanted:
         if not have and not read_devices(machine):
             yield unknown("", f"the GPUs cannot be counted: {read_health(machine).reason or 'PCI shows no device'}", evidence)
             return
-        named = absent[: wanted - len(have)]
+        named = absent[: wanted - have]
         for address in named:
             yield failed(address, f"the GPU at {address} is missing: {text}", evidence, fix=ROW.fix.format(bdf=address))
-        if len(named) < wanted - len(have):
+        if len(named) < wanted - have:
             yield failed("", text, evidence, fix="drain the node and reboot it; if GPUs are still missing, check their seat and power")
         return
     yield from _unlisted(asked, gpus, on_pci, wanted)
-    if len(have) > wanted and expected.count is not None:
+    if have > wanted and expected.count is not None:
         yield warned("", text, evidence, fix="correct count in the file, or take the GPU out")
     elif not absent and wanted:
-        yield passed("", counted(len(have), "GPU"), evidence)
+        yield passed("", counted(have, "GPU"), evidence)
     for address in absent:
         message = f"no GPU at {address}, though all {wanted} are there"
         yield warned(address, message, evidence, fix="if nodes have GPUs at other addresses, delete `addresses` from the file")
@@ -79,15 +80,15 @@ def _number(asked: Asked, gpus: list[seen.Gpu]) -> Iterator[Found]:
 
 def _unlisted(asked: Asked, gpus: list[seen.Gpu], on_pci: tuple[str, ...], wanted: int) -> Iterator[Found]:
     """The GPUs that PCI has and NVML does not list."""
-    listed = {gpu.address for gpu in gpus}
+    listed = {gpu.address for gpu in gpus if gpu.address}
     lost = [bdf for bdf in on_pci if bdf not in listed]
-    if len(listed) >= wanted or not lost:
+    if len(gpus) >= wanted or not lost:
         return
     health = read_health(asked.machine)
-    evidence = Evidence(LISTED, str(len(listed)), asked.expected(str(wanted), "gpus", "count"))
-    text = f"PCI shows {counted(len(on_pci), 'GPU')}, NVML lists {len(listed)} of the expected {wanted}"
+    evidence = Evidence(LISTED, str(len(gpus)), asked.expected(str(wanted), "gpus", "count"))
+    text = f"PCI shows {counted(len(on_pci), 'GPU')}, NVML lists {len(gpus)} of the expected {wanted}"
     by = confined(asked.machine)
-    if not listed or by:
+    if not gpus or by:
         reason = f"{by} may hide some" if by else health.reason or "NVML lists none"
         yield unknown("", f"{text}: {reason}", evidence, fix="nvidia-smi; dmesg | grep NVRM")
         return

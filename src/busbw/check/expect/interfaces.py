@@ -11,7 +11,7 @@ from busbw.core.checking import CheckRow, Found, Layer
 from busbw.host.interfaces import NET, Interface
 
 ROW = CheckRow(
-    id="BW234",
+    id="BW294",
     name="expect-interfaces",
     layer=Layer.EXPECTED,
     title="network interfaces without RDMA: number, names, rate and MTU, as an expectations file has them",

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+import msgspec
+
 from busbw.check.examine import examine
 from busbw.check.expect import seen
 from busbw.check.expect.spec import Cpus, Expectations, Gpus, Interfaces, Memory, Mount, Ports, Storage, Versions
@@ -14,9 +16,10 @@ from busbw.host.interfaces import Interface
 from busbw.host.mounts import Mounted, read_mounts, read_space, total_bytes
 from busbw.host.source import Source
 
-Table = TypeVar("Table")
+Table = TypeVar("Table", bound=msgspec.Struct)
 Part = TypeVar("Part")
 Value = TypeVar("Value")
+TOO_LARGE = 1 << 63  # for an integer of TOML
 ENOUGH = 0.95  # of this node's size: drives of one nominal size differ a little
 AUTOMATIC = "autofs"
 # Mounts that come and go: of containers, sessions and images.
@@ -26,14 +29,14 @@ PASSING = ("/run/", "/media/", "/snap/", "/tmp/", "/var/lib/docker/", "/var/lib/
 def learn(machine: Machine) -> Expectations:
     """The expectations that this machine meets. What cannot be read, or understood, is not expected."""
     return Expectations(
-        gpus=_understood(_gpus, machine, Gpus()),
-        ports=_understood(_ports, machine, []),
-        interfaces=_understood(_interfaces, machine, []),
-        cpus=_understood(_cpus, machine, Cpus()),
-        memory=Memory(ram_bytes=seen.ram_bytes(machine), hugepages=seen.hugepages(machine) or None),
-        versions=_understood(_versions, machine, Versions()),
-        storage=Storage(nvme=len(seen.nvme(machine) or ()) or None),
-        mounts=_understood(_mounts, machine, []),
+        gpus=_one(_gpus, machine, Gpus()),
+        ports=_all(_ports, machine),
+        interfaces=_all(_interfaces, machine),
+        cpus=_one(_cpus, machine, Cpus()),
+        memory=_one(_memory, machine, Memory()),
+        versions=_one(_versions, machine, Versions()),
+        storage=_one(_storage, machine, Storage()),
+        mounts=_all(_mounts, machine),
     )
 
 
@@ -43,11 +46,32 @@ def learned(source: Source, name: str = "") -> tuple[CheckReport, Expectations]:
     return examine(machine, CHECKS, name), learn(machine)
 
 
-def _understood(read: Callable[[Machine], Table], machine: Machine, nothing: Table) -> Table:
+def _one(read: Callable[[Machine], Table], machine: Machine, nothing: Table) -> Table:
     try:
-        return read(machine)
+        return _valid(read(machine))
     except Exception:  # noqa: BLE001 - files of a broken machine, and snapshots, may hold anything
         return nothing
+
+
+def _all(read: Callable[[Machine], list[Table]], machine: Machine) -> list[Table]:
+    try:
+        return [_valid(one) for one in read(machine)]
+    except Exception:  # noqa: BLE001 - as above
+        return []
+
+
+def _valid(table: Table) -> Table:
+    """The table without values that a file may not have, such as an MTU of -1."""
+    values = {one.name: (getattr(table, one.name), one.type) for one in msgspec.structs.fields(table)}
+    return type(table)(**{name: value for name, (value, kind) in values.items() if _allowed(value, kind)})
+
+
+def _allowed(value: object, kind: object) -> bool:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return False
+    return not isinstance(value, int) or value < TOO_LARGE
 
 
 def _alike(values: Iterable[Value | None]) -> Value | None:
@@ -56,16 +80,22 @@ def _alike(values: Iterable[Value | None]) -> Value | None:
     return found.pop() if len(found) == 1 else None
 
 
+def _least(values: Sequence[int | None]) -> int | None:
+    """The smallest; None if one could not be read."""
+    known = [value for value in values if value]
+    return min(known) if known and len(known) == len(values) else None
+
+
 def _gpus(machine: Machine) -> Gpus:
     gpus = [gpu for gpu in seen.gpus(machine) if not gpu.error]
     switches = len(switches_on_pci(machine)) or None
     if not gpus:
-        return Gpus(count=len(gpus_on_pci(machine)) or None, addresses=list(gpus_on_pci(machine)), nvswitches=switches)
+        return Gpus(nvswitches=switches)  # without NVML nobody can say later that they are right
     return Gpus(
         count=max(len(gpus), len(gpus_on_pci(machine))),
         addresses=[gpu.address for gpu in gpus if gpu.address],
         model=_alike(gpu.model for gpu in gpus) or None,
-        memory_bytes=min((gpu.memory_bytes for gpu in gpus if gpu.memory_bytes), default=None),
+        memory_bytes=_least([gpu.memory_bytes for gpu in gpus]),
         vbios=_alike(gpu.vbios for gpu in gpus) or None,
         persistence=_alike(gpu.persistence for gpu in gpus) or None,  # that it is off is no virtue
         ecc=_alike(gpu.ecc for gpu in gpus) or None,
@@ -124,6 +154,14 @@ def _interfaces(machine: Machine) -> list[Interfaces]:
 
 def _cpus(machine: Machine) -> Cpus:
     return Cpus(sockets=seen.sockets(machine), online=seen.online(machine), numa_nodes=seen.numa_nodes(machine))
+
+
+def _memory(machine: Machine) -> Memory:
+    return Memory(ram_bytes=seen.ram_bytes(machine), hugepages=seen.hugepages(machine) or None)
+
+
+def _storage(machine: Machine) -> Storage:
+    return Storage(nvme=len(seen.nvme(machine) or ()) or None)
 
 
 def _versions(machine: Machine) -> Versions:

@@ -10,7 +10,7 @@ from busbw.core.checking import CheckRow, Found, Layer
 MEMINFO = "/proc/meminfo"
 
 ROW = CheckRow(
-    id="BW236",
+    id="BW296",
     name="expect-memory",
     layer=Layer.EXPECTED,
     title="RAM and huge pages, as an expectations file has them",

@@ -10,7 +10,7 @@ from busbw.core.checking import CheckRow, Evidence, Found, Layer
 HOSTNAME = "/proc/sys/kernel/hostname"
 
 ROW = CheckRow(
-    id="BW239",
+    id="BW299",
     name="mute-ended",
     layer=Layer.EXPECTED,
     title="mutes of an expectations file",

@@ -12,7 +12,7 @@ from busbw.host.gpu_devices import switches_on_pci
 from busbw.host.pci import DEVICES, read_devices
 
 ROW = CheckRow(
-    id="BW232",
+    id="BW292",
     name="expect-nvlinks",
     layer=Layer.EXPECTED,
     title="active NVLinks of each GPU, their rate, and NVSwitches, as an expectations file has them",

@@ -10,7 +10,7 @@ from busbw.core.checking import CheckRow, Found, Layer
 from busbw.host.pci import at
 
 ROW = CheckRow(
-    id="BW237",
+    id="BW297",
     name="expect-pcie",
     layer=Layer.EXPECTED,
     title="PCIe speed and width of GPUs and RDMA devices, as an expectations file has them",

@@ -11,7 +11,7 @@ from busbw.core.checking import CheckRow, Found, Layer
 from busbw.host.nic import RDMA
 
 ROW = CheckRow(
-    id="BW233",
+    id="BW293",
     name="expect-ports",
     layer=Layer.EXPECTED,
     title="RDMA ports: number, names, link layer, state and rate, as an expectations file has them",

@@ -12,7 +12,7 @@ from busbw.host.mounts import MOUNTINFO, Mounted, read_mounts, read_space, total
 from busbw.host.pci import DEVICES
 
 ROW = CheckRow(
-    id="BW238",
+    id="BW298",
     name="expect-storage",
     layer=Layer.EXPECTED,
     title="mounted file systems and the number of NVMe drives, as an expectations file has them",

@@ -12,7 +12,7 @@ KERNEL = "/proc/sys/kernel/osrelease"
 DRIVER = "nvmlSystemGetDriverVersion"
 
 ROW = CheckRow(
-    id="BW231",
+    id="BW291",
     name="expect-versions",
     layer=Layer.EXPECTED,
     title="NVIDIA driver, kernel and operating system, as an expectations file has them",
