@@ -138,7 +138,9 @@ LOSSES = {
         lambda tree: tree.file("/sys/class/infiniband/mlx5_4/ports/1/state", "2: INIT"), "BW293", "mlx5_4", "state is INIT, not ACTIVE"
     ),
     "link layer": Loss(lambda tree: tree.file("/sys/class/infiniband/mlx5_4/ports/1/link_layer", "other"), "BW293", "mlx5_4", "link layer"),
-    "rate unread": Loss(lambda tree: tree.drop("/sys/class/infiniband/mlx5_1/ports/1/rate"), "BW293", "mlx5_1", "cannot be read", "unknown"),
+    "rate unread": Loss(
+        lambda tree: tree.drop("/sys/class/infiniband/mlx5_1/ports/1/rate"), "BW293", "mlx5_1", "cannot be read", "unknown"
+    ),
     "interface": Loss(lambda tree: tree.drop("/sys/class/net/eno1"), "BW294", "eno1", "0 interfaces, expected 1"),
     "interface rate": Loss(lambda tree: tree.file("/sys/class/net/eno1/speed", "1000"), "BW294", "eno1", "rate is 1 Gbit/s"),
     "interface down": Loss(lambda tree: tree.file("/sys/class/net/eno1/operstate", "down"), "BW294", "eno1", "state is down"),

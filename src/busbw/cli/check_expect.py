@@ -88,7 +88,7 @@ def learn(files: Sequence[str], *, asked: bool, force: bool) -> int:
         return int(Exit.BAD)
     if expectations == Expectations():
         raise NoMeasurement(f"{report.host}: nothing could be read that a node can be expected to have", "run it on a GPU node, as root")
-    answer(text(expectations, f"Learned from {report.host} on {report.at[:10]} by busbw {__version__}."))
+    answer(text(expectations, _origin(report)))
     talk(view.summary(report.findings).strip())
     return int(Exit.OK)
 
@@ -101,3 +101,8 @@ def _alone(files: Sequence[str]) -> None:
         raise UsageError(f"--learn does not read {stray}", "busbw check --learn > node.toml, on a good node or with --from its snapshot")
     if len(files) > 1:
         raise UsageError(f"--learn reads one node, not {len(files)}", "name one snapshot: --from good.jsonl")
+
+
+def _origin(report: CheckReport) -> str:
+    day = f" on {report.at[:10]}" if report.at else ""
+    return f"Learned from {report.host}{day} by busbw {__version__}."

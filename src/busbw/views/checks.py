@@ -20,7 +20,8 @@ def text(report: CheckReport, width: int | None = None, *, everything: bool = Fa
     """All findings that need attention, the worst first; with `everything` those that passed or were skipped too."""
     of = f" ({report.source})" if report.source else ""
     body = f"{findings(report.findings, everything=everything)}{muted(report.muted)}"
-    return wrapped(f"{report.host}{of}: {summary(report.findings)}\n{body}", width)
+    head = summary(report.findings).rstrip() + (f"; {counted(len(report.muted), 'finding')} muted" if report.muted else "")
+    return wrapped(f"{report.host}{of}: {head}\n\n{body}", width)
 
 
 def findings(found: Sequence[Checked], *, everything: bool) -> str:

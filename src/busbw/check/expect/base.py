@@ -50,7 +50,8 @@ class Comparison:
     good: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
-    evidence: list[Evidence] = field(default_factory=list)
+    met: list[Evidence] = field(default_factory=list)
+    unmet: list[Evidence] = field(default_factory=list)
 
     def same(self, what: str, seen: Value | None, expected: Value | None, key: tuple[str | int, ...], where: str) -> None:
         """`seen` must be `expected`. Nothing is compared if that is None; a value that could not be read is unknown."""
@@ -80,11 +81,11 @@ class Comparison:
             self.missing(what, f"{where} does not show it")
             return
         (self.good if right else self.wrong).append(f"{what} {unit(seen)}" if right else f"{what} is {unit(seen)}, not {unit(expected)}")
-        evidence = Evidence(where, unit(seen), self.asked.expected(unit(expected), *key))
-        if right:
-            self.evidence.append(evidence)
-        else:  # the reason for a finding stands first
-            self.evidence.insert(len(self.wrong) - 1, evidence)
+        self.note(Evidence(where, unit(seen), self.asked.expected(unit(expected), *key)), right=right)
+
+    def note(self, evidence: Evidence, *, right: bool) -> None:
+        """A value that was compared."""
+        (self.met if right else self.unmet).append(evidence)
 
     def missing(self, what: str, reason: str) -> None:
         """A value that is expected and could not be read."""
@@ -93,9 +94,9 @@ class Comparison:
     def found(self, nothing: str = "") -> list[Found]:
         """The finding: none if nothing was expected and there is no text for that."""
         if self.wrong:
-            return [failed(self.subject, "; ".join(self.wrong), *self.evidence, fix=self.fix)]
+            return [failed(self.subject, "; ".join(self.wrong), *self.unmet, fix=self.fix)]
         if self.unread:
-            return [unknown(self.subject, "; ".join(self.unread), *self.evidence)]
+            return [unknown(self.subject, "; ".join(self.unread), *self.met)]
         if self.good or nothing:
-            return [passed(self.subject, ", ".join(self.good) or nothing, *self.evidence)]
+            return [passed(self.subject, ", ".join(self.good) or nothing, *self.met)]
         return []

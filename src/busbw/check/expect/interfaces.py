@@ -1,6 +1,7 @@
 """Network interfaces without RDMA against the groups of [[interfaces]]."""
 
 from collections.abc import Iterator
+from shlex import quote
 
 from busbw.check.base import skipped, unknown
 from busbw.check.expect import seen
@@ -59,7 +60,8 @@ def _words(asked: Asked, filled: Filled[Interface]) -> Words:
 
 def _compared(asked: Asked, one: Interface, number: int) -> Comparison:
     group = asked.node.interfaces[number]
-    compared = Comparison(asked, one.name, f"ethtool {one.name}; ip link show {one.name}; reseat the cable, and check the switch port")
+    name = quote(one.name)
+    compared = Comparison(asked, one.name, f"ethtool {name}; ip link show {name}; reseat the cable, and check the switch port")
     if group.rate_gbit_s is not None and not one.up:
         compared.same("state", "down", "up", ("interfaces", number, "rate_gbit_s"), f"{NET}/{one.name}/operstate")
     else:

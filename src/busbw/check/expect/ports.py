@@ -1,6 +1,7 @@
 """RDMA ports against the groups of [[ports]]."""
 
 from collections.abc import Iterator
+from shlex import quote
 
 from busbw.check.base import skipped, unknown
 from busbw.check.expect import seen
@@ -19,7 +20,7 @@ ROW = CheckRow(
     "under other names it warns",
     why="Checks that compare the ports of a host with each other see nothing if all are gone, or if all run at half their rate after a "
     "change of switch, cable or firmware.",
-    fix="lspci -d 15b3: ; rdma link; dmesg | grep mlx5; for {device}: mlxlink -d {device} -m",
+    fix="lspci | grep -i -E 'infiniband|ethernet'; rdma link; dmesg | grep mlx5; for {device}: mlxlink -d {device} -m",
     stays="a cable, card or switch setting is permanent; ip link set up is not",
     reads=("/sys/class/infiniband/*/ports/*/{link_layer,state,rate}",),
     sources=("the file given with --expect",),
@@ -56,7 +57,7 @@ def _words(asked: Asked, filled: Filled[Port]) -> Words:
     return Words(
         noun="RDMA port",
         where=RDMA,
-        fix="lspci -d 15b3: ; if the card is there: dmesg | grep mlx5; if it is not, check its seat and power",
+        fix="lspci | grep -i -E 'infiniband|ethernet'; if the card is there: dmesg | grep mlx5; if it is not, check its seat and power",
         expected=asked.expected(str(filled.wanted), "ports", filled.number, key),
         hidden=hidden(asked.machine),
     )
@@ -69,7 +70,7 @@ def hidden(machine: Machine) -> str:
 
 def _compared(asked: Asked, port: Port, number: int) -> Comparison:
     machine, group = asked.machine, asked.node.ports[number]
-    compared = Comparison(asked, port.name, f"mlxlink -d {port.device} -m; reseat or replace the cable, and check the switch port")
+    compared = Comparison(asked, port.name, f"mlxlink -d {quote(port.device)} -m; reseat or replace the cable, and check the switch port")
     state = seen.port_state(machine, port)
 
     def key(name: str) -> tuple[str | int, ...]:

@@ -1,6 +1,7 @@
 """Mounted file systems against [[mounts]], and NVMe drives against [storage]."""
 
 from collections.abc import Iterator
+from shlex import quote
 
 from busbw.check.base import failed, passed, skipped, unknown
 from busbw.check.expect import seen
@@ -47,7 +48,7 @@ def _mounts(asked: Asked) -> Iterator[Found]:
             if by := hidden(asked.machine):
                 yield unknown(path, f"{path} is not mounted here: {by} may hide it", evidence)
             else:
-                yield failed(path, f"{path} is not mounted", evidence, fix=ROW.fix.format(path=path))
+                yield failed(path, f"{path} is not mounted", evidence, fix=ROW.fix.format(path=quote(path)))
 
 
 def _mount(asked: Asked, number: int, one: Mounted) -> list[Found]:
@@ -72,8 +73,8 @@ def _access(*, writable: bool) -> str:
 def _fix(asked: Asked, number: int, one: Mounted) -> str:
     expected = asked.node.mounts[number]
     if expected.writable and not one.writable:
-        return f"dmesg | grep -i -E 'remount|error' | tail; check the file system and its drive, then mount -o remount,rw {one.path}"
-    return f"findmnt {one.path}; compare with /etc/fstab and the mount units of a good node"
+        return f"dmesg | grep -i -E 'remount|error' | tail; check the file system and its drive, then mount -o remount,rw {quote(one.path)}"
+    return f"findmnt {quote(one.path)}; compare with /etc/fstab and the mount units of a good node"
 
 
 def _drives(asked: Asked) -> Iterator[Found]:
@@ -93,7 +94,10 @@ def _drives(asked: Asked) -> Iterator[Found]:
     for name, state in seen.dead_nvme(asked.machine):
         where = Evidence(f"/sys/class/nvme/{name}/state", state, asked.expected("live", "storage", "nvme"))
         yield failed(
-            name, f"the NVMe controller {name} is {state}", where, fix=f"nvme smart-log /dev/{name}; dmesg | grep {name}; replace it"
+            name,
+            f"the NVMe controller {name} is {state}",
+            where,
+            fix=f"nvme smart-log /dev/{quote(name)}; dmesg | grep {quote(name)}; replace it",
         )
 
 

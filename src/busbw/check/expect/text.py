@@ -6,45 +6,11 @@ from typing import Any
 import msgspec
 
 from busbw.check.expect.base import gib
+from busbw.check.expect.meanings import KEYS, SIZES, TABLES
 from busbw.check.expect.spec import Expectations
 
 _COLUMN = 44
 
-_TABLES = {
-    "gpus": "GPUs. All are alike in what stands here.",
-    "ports": "RDMA ports: a [[ports]] for each group of ports that are alike.",
-    "interfaces": "Network interfaces without RDMA: an [[interfaces]] for each group that is alike.",
-    "cpus": "CPUs. Hyper-threading and NUMA nodes are BIOS settings.",
-    "memory": "Memory of the host.",
-    "versions": 'The oldest versions. A newest one may be a prefix: driver_max = "570" allows every 570.x.',
-    "storage": "Local drives.",
-    "mounts": "File systems: a [[mounts]] for each. Delete those that not every node has.",
-}
-_KEYS = {
-    "gpus.addresses": "names a missing GPU; delete it if nodes differ",
-    "gpus.memory_bytes": "at least this, less memory_tolerance = 0.02",
-    "gpus.vbios": "delete it if nodes differ",
-    "gpus.persistence": "persistence mode",
-    "gpus.nvlinks": "active links of each GPU",
-    "gpus.nvlink_gb_s": "at least, 10^9 bytes per second of a link in one direction",
-    "gpus.nvswitches": "at least, on PCI",
-    "gpus.pcie_gt_s": "at least: 16 is PCIe 4, 32 is PCIe 5, 64 is PCIe 6",
-    "gpus.pcie_width": "at least, lanes",
-    "ports.names": "name a missing port; delete it if nodes differ",
-    "ports.rate_gbit_s": "at least",
-    "ports.pcie_gt_s": "at least",
-    "ports.pcie_width": "at least, lanes",
-    "interfaces.names": "name a missing interface; delete it if nodes differ",
-    "interfaces.rate_gbit_s": "at least",
-    "cpus.online": "exactly: half or twice as many show hyper-threading",
-    "memory.ram_bytes": "at least this, less ram_tolerance = 0.02",
-    "memory.hugepages": "at least, of the default size",
-    "versions.driver_min": "NVIDIA driver",
-    "versions.os": "ID of /etc/os-release",
-    "storage.nvme": "at least, NVMe drives on PCI",
-    "mounts.min_bytes": "at least; 95 % of this node's",
-}  # fmt: skip
-_SIZES = {"gpus.memory_bytes", "memory.ram_bytes", "mounts.min_bytes"}
 _END = """
 # Findings that are known, until a day. `subject` and `host` are optional.
 # [[mute]]
@@ -82,14 +48,14 @@ def _table(name: str, value: Any) -> str:
     bodies = [_given(one) for one in tables]
     head = f"[[{name}]]" if isinstance(value, list) else f"[{name}]"
     parts = ["".join(_lines(name, head, body)) for body in bodies if body]
-    return f"\n# {_TABLES[name]}\n" + "\n".join(parts) if parts else ""
+    return f"\n# {TABLES[name]}\n" + "\n".join(parts) if parts else ""
 
 
 def _lines(name: str, head: str, body: Mapping[str, Any]) -> Iterator[str]:
     yield f"{head}\n"
     for key, value in body.items():
-        comment = _KEYS.get(f"{name}.{key}", "")
-        if f"{name}.{key}" in _SIZES:
+        comment = KEYS[f"{name}.{key}"]
+        if f"{name}.{key}" in SIZES:
             comment = f"{gib(value)}: {comment}"
         entry = f"{key} = {_value(value)}"
         if comment and len(entry) > _COLUMN:

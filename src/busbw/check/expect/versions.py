@@ -35,7 +35,7 @@ def look(asked: Asked) -> Iterator[Found]:
     if expected.kernel_min or expected.kernel_max:
         _between(compared, "the kernel", machine.text(KERNEL), ("kernel_min", "kernel_max"), KERNEL)
     system = seen.os_release(machine) if expected.os or expected.os_min or expected.os_max else {}
-    compared.same("the operating system", system.get("ID"), expected.os, ("versions", "os"), f"{seen.OS_RELEASE}: ID")
+    compared.same("operating system", system.get("ID"), expected.os, ("versions", "os"), f"{seen.OS_RELEASE}: ID")
     if expected.os_min or expected.os_max:
         _between(
             compared, "the operating system's version", system.get("VERSION_ID"), ("os_min", "os_max"), f"{seen.OS_RELEASE}: VERSION_ID"
@@ -57,7 +57,7 @@ def _between(compared: Comparison, what: str, text: str | None, keys: tuple[str,
     limit = least if key == keys[0] else most
     compared.wrong.append(f"{what} is {text}, {'older' if key == keys[0] else 'newer'} than {limit}")
     bound = f"{limit} or {'newer' if key == keys[0] else 'older'}"
-    compared.evidence.append(Evidence(where, text, compared.asked.expected(bound, "versions", key)))
+    compared.note(Evidence(where, text, compared.asked.expected(bound, "versions", key)), right=False)
 
 
 def _above(own: tuple[int, ...], most: tuple[int, ...]) -> bool:
