@@ -13,7 +13,7 @@ from busbw.host.gpu_health import GpuHealth
 from busbw.host.interfaces import Interface
 from busbw.host.nvml_health import read_health
 from busbw.host.nvml_load import load
-from busbw.host.pci import Link, at, read_devices, read_link
+from busbw.host.pci import Link, read_devices, read_link
 from busbw.host.settings import cpu_set, named_counts
 
 GT_S = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}  # by PCIe generation, for GPUs whose link only NVML shows
@@ -173,11 +173,6 @@ def version(text: str) -> tuple[int, ...]:
 def has_sysfs(machine: Machine) -> bool:
     """Whether what /sys/class does not list is not there."""
     return bool(machine.names("/sys/class"))
-
-
-def path_of(bdf: str) -> str:
-    """The directory of a PCI device."""
-    return at(bdf)
 
 
 def ram_bytes(machine: Machine) -> int | None:
