@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from healthy import healthy
 from healthy_gpu import DRIVER, all_changed, changed
-from healthy_pcie import gpu_bdf
+from healthy_pcie import gpu_bdf, port_bdf
 from tree import Change, Tree
 
 MOUNTS = """22 1 0:21 / /proc rw,nosuid - proc proc rw
@@ -146,6 +146,9 @@ LOSSES = {
     "interface down": Loss(lambda tree: tree.file("/sys/class/net/eno1/operstate", "down"), "BW294", "eno1", "state is down"),
     "MTU": Loss(lambda tree: tree.file("/sys/class/net/eno1/mtu", "1280"), "BW294", "eno1", "MTU is 1280, not 1500"),
     "CPUs": Loss(lambda tree: tree.file("/sys/devices/system/cpu/online", "0-95"), "BW295", "", "CPUs online is 96, not 192"),
+    "a socket": Loss(
+        lambda tree: tree.file("/sys/devices/system/cpu/cpu0/topology/core_siblings_list", "0-191"), "BW295", "", "sockets is 1, not 2"
+    ),
     "NUMA nodes": Loss(lambda tree: tree.file("/sys/devices/system/node/online", "0-7"), "BW295", "", "NUMA nodes is 8, not 2"),
     "half the RAM": Loss(_memory(1056695070), "BW296", "", "RAM is 1007.7 GiB, not 2015.5 GiB"),
     "a memory module": Loss(_memory(2113390140 * 31 // 32), "BW296", "", "RAM is"),
@@ -155,6 +158,9 @@ LOSSES = {
     ),
     "PCIe width": Loss(
         lambda tree: tree.file(f"/sys/bus/pci/devices/{gpu_bdf(3)}/current_link_width", "8"), "BW297", "GPU 3", "width is x8, not x16"
+    ),
+    "PCIe width of a port": Loss(
+        lambda tree: tree.file(f"/sys/bus/pci/devices/{port_bdf(2)}/current_link_width", "4"), "BW297", "mlx5_2", "width is x4, not x16"
     ),
     "PCIe speed of all": Loss(
         lambda tree: [
