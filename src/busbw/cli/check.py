@@ -98,10 +98,10 @@ def command(
         options = _options(only, layer, differences=differences) + check_expect.options_of_nodes(also)
         sent = check_expect.sent(also)
         found = cluster.ask(names, options, limit_s, sent) if names else cluster.recorded_nodes(files, chosen, also)
-        return _several(found, format_name, everything=everything, brief=brief, fail_on=fail_on)
+        return _several(found, format_name, everything=everything, brief=brief, fail_on=Verdict(fail_on))
     source = recorded(Path(files[0])) if files else Loaded(load_s) if load_s else Live()
     report = judge(source, chosen, files[0] if files else "", also)
-    return _one(report, format_name, everything=everything, brief=brief, fail_on=fail_on)
+    return _one(report, format_name, everything=everything, brief=brief, fail_on=Verdict(fail_on))
 
 
 def _nothing_given(context: click.Context, invoked: str) -> None:
@@ -143,7 +143,7 @@ def _chosen(only: Sequence[str], layers: Sequence[str]) -> tuple[Check, ...]:
     return tuple(check for check in CHECKS if check.row.id in ids)
 
 
-def _one(report: CheckReport, format_name: str, *, everything: bool, brief: bool, fail_on: str) -> int:
+def _one(report: CheckReport, format_name: str, *, everything: bool, brief: bool, fail_on: Verdict = Verdict.FAIL) -> int:
     if brief:
         code, line = view.brief(check_expect.strict(report, fail_on))
         answer(line)
@@ -157,7 +157,7 @@ def _one(report: CheckReport, format_name: str, *, everything: bool, brief: bool
     return int(exit_code([check_expect.strict(report, fail_on)]))
 
 
-def _several(found: ClusterReport, format_name: str, *, everything: bool, brief: bool, fail_on: str) -> int:
+def _several(found: ClusterReport, format_name: str, *, everything: bool, brief: bool, fail_on: Verdict = Verdict.FAIL) -> int:
     counted = [check_expect.strict(report, fail_on) for report in found.nodes]
     if brief:
         lines = [view.brief(report) for report in counted]

@@ -27,14 +27,16 @@ from busbw.host.source import Live
 from busbw.views import checks as view
 
 STDIN = "-"
-FAIL, WARN = "fail", "warn"
+FAIL_ON = (Verdict.FAIL.value, Verdict.WARN.value)
 EXCLUDED = ("only", "layer", "hosts", "hostfile", "load_s", "expect", "differences", "everything", "brief", "fail_on", "format_name")
 
 expect_options: Decorator = options(
     click.option("--expect", default="", callback=not_empty, metavar="FILE", help="also compare with what a node should have; - = stdin"),
     click.option("--learn", is_flag=True, help="print such a file, from this machine or the snapshot of --from"),
     click.option("--force", is_flag=True, help="with --learn: also from a machine that fails checks"),
-    click.option("--fail-on", type=click.Choice([FAIL, WARN]), default=FAIL, show_default=True, help="warn: a warning counts as a failure"),
+    click.option(
+        "--fail-on", type=click.Choice(FAIL_ON), default=Verdict.FAIL.value, show_default=True, help="warn: a warning counts as a failure"
+    ),
 )
 
 
@@ -65,9 +67,9 @@ def options_of_nodes(expect: Expect | None) -> list[str]:
     return ["--expect", STDIN] if expect else []
 
 
-def strict(report: CheckReport, fail_on: str) -> CheckReport:
+def strict(report: CheckReport, fail_on: Verdict) -> CheckReport:
     """The report as it counts: with --fail-on warn each warning is a failure."""
-    if fail_on != WARN:
+    if fail_on is not Verdict.WARN:
         return report
     findings = [msgspec.structs.replace(one, verdict=Verdict.FAIL) if one.verdict is Verdict.WARN else one for one in report.findings]
     return msgspec.structs.replace(report, findings=findings)

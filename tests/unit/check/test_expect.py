@@ -124,7 +124,8 @@ def test_what_is_learned_from_garbage_is_a_valid_file(garbage):
             tree.file(paths[at % len(paths)], value)
     expectations = learn(Machine(tree.source()))
     if expectations != Expectations():
-        file.parse(file.Text("node.toml", text(expectations, ""), TODAY))
+        origin = "\n".join(garbage.values())
+        file.parse(file.Text("node.toml", text(expectations, origin), TODAY))
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in HOSTS.glob("*.jsonl")))

@@ -28,7 +28,8 @@ _END = """
 
 def text(expectations: Expectations, learned: str) -> str:
     """The file. `learned` says from where it is."""
-    head = f"# What a node should have: busbw check --expect FILE. {learned}\n# Every key may be deleted: then nothing is expected of it.\n"
+    origin = "".join(one if one.isprintable() else "?" for one in learned)  # a host name may hold anything
+    head = f"# What a node should have: busbw check --expect FILE. {origin}\n# Every key may be deleted: then nothing is expected of it.\n"
     return head + "".join(_table(name, value) for name, value in _given(expectations).items()) + _END
 
 
