@@ -49,7 +49,9 @@ def test_learn_and_expect(snapshots, capfd):
     assert code == 1
     assert "FAIL    mlx5_0 is missing: 0 RDMA ports, expected 8  [BW293 expect-ports]\n        also: mlx5_1, mlx5_2" in out
     assert "seen: /sys/class/infiniband: none, expected 8 (learned.toml line 2" in out
-    code, out, _ = run(capfd, "--brief", "--from", snapshots / "worse.jsonl", "--expect", snapshots / "learned.toml")
+    code, out, _ = run(
+        capfd, "--brief", "--only", "expect-ports", "--from", snapshots / "worse.jsonl", "--expect", snapshots / "learned.toml"
+    )
     assert code == 2 and out.startswith("BUSBW CRITICAL - gpu-2: ") and "expect-ports mlx5_0" in out
 
 
@@ -125,7 +127,7 @@ def test_a_warning_may_count_as_a_failure(tmp_path, capfd):
         (("--expect", ""), "--expect '': it is empty"),
         (("--only", "expect-ports"), "expect-ports compares with a file of what a node should have"),
         (("--layer", "expected"), "expect-gpus compares with a file of what a node should have"),
-        (("--learn", "--brief"), "--learn does not read --brief"),
+        (("--learn", "--all"), "--learn does not read --all"),
         (("--learn", "--hosts", "a,b"), "--learn does not read --hosts"),
         (("--learn", "--from", "{good}", "--from", "{good}"), "--learn reads one node, not 2"),
         (("--force",), "--force is for --learn"),
