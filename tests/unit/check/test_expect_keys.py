@@ -211,3 +211,10 @@ def test_versions_are_ordered_by_their_numbers(one, other):
 
     first, second = ".".join(map(str, one)), "-".join(map(str, other))
     assert (version(first) < version(f"{second}-generic")) == (one < other)
+
+
+def test_rows_are_complete():
+    for one in EXPECTATIONS:
+        row = one.row
+        assert all((row.title, row.right, row.why, row.fix, row.stays, row.reads)), row.name
+        assert row.id.startswith("BW29") and row.layer.value == "expected"

@@ -48,7 +48,8 @@ def look(asked: Asked) -> Iterator[Found]:
 def _link(asked: Asked, name: str, bdf: str, speed: float | None, width: int | None, table: tuple[str | int, ...]) -> list[Found]:
     expected = asked.node.gpus if table == ("gpus",) else asked.node.ports[int(table[1])]
     compared = Comparison(asked, name, ROW.fix.format(bdf=bdf or name))
-    compared.least("PCIe speed", speed, expected.pcie_gt_s, (*table, "pcie_gt_s"), f"{at(bdf)}/current_link_speed", unit=_gt_s)
+    which = "{current,max}_link_speed" if table == ("gpus",) else "current_link_speed"  # of an idle GPU, what it could be
+    compared.least("PCIe speed", speed, expected.pcie_gt_s, (*table, "pcie_gt_s"), f"{at(bdf)}/{which}", unit=_gt_s)
     compared.least("PCIe width", width, expected.pcie_width, (*table, "pcie_width"), f"{at(bdf)}/current_link_width", unit=_lanes)
     return compared.found()
 
