@@ -128,6 +128,13 @@ def test_what_is_learned_from_garbage_is_a_valid_file(garbage):
         file.parse(file.Text("node.toml", text(expectations, origin), TODAY))
 
 
+def test_names_may_be_anything():
+    name = 'a"b\\c\x7f\x1f\n\u00e9\u202e\U0001f600'
+    written = text(Expectations(gpus=Gpus(model=name, vbios="\ud800")), "")
+    assert written.isascii()
+    assert tomllib.loads(written)["gpus"] == {"model": name, "vbios": "?"}
+
+
 @pytest.mark.parametrize("name", sorted(path.name for path in HOSTS.glob("*.jsonl")))
 def test_recorded_hosts_meet_what_is_learned_from_them(name):
     source = recorded(HOSTS / name)
