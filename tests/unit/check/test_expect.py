@@ -1,5 +1,6 @@
 """What a node should have: learned from a node, compared with it and with others, mutes and severities, errors in the file."""
 
+import json
 import tomllib
 from datetime import date
 from pathlib import Path
@@ -143,6 +144,15 @@ def test_recorded_hosts_meet_what_is_learned_from_them(name):
     assert Verdict.PASS in {one.verdict for one in report.findings}
 
 
+def test_a_recorded_host_without_the_condition_of_its_gpus():
+    """A snapshot of a result has fewer of NVML's values than one of `busbw snapshot`."""
+    table = tomllib.loads(text(learn(Machine(recorded(HOSTS / "h100x8-ib.jsonl"))), ""))
+    assert table["versions"]["driver_min"] == "550.54.15"
+    assert (table["gpus"]["count"], table["gpus"]["nvlinks"], table["gpus"]["nvlink_gb_s"]) == (8, 18, 25)
+    assert (table["gpus"]["pcie_gt_s"], table["gpus"]["pcie_width"]) == (32, 16)
+    assert [(one["count"], one["rate_gbit_s"]) for one in table["ports"]] == [(8, 400)]
+
+
 def test_a_snapshot_has_what_is_compared():
     source = parse_archive(snapshot(equipped().source()))
     assert text(learn(Machine(source)), "Learned from a test.") == GOOD
@@ -164,7 +174,21 @@ def test_in_a_container_what_is_missing_may_be_hidden():
     for name in ("port", "mount", "GPU not in NVML", "interface"):
         LOSSES[name].change(tree)
     tree.update("environment", NVIDIA_VISIBLE_DEVICES="0,1")
-    assert {one.verdict for one in bad(compared(GOOD, tree.source()))} == {Verdict.UNKNOWN}
+    found = {one.id: one.verdict for one in bad(compared(GOOD, tree.source()))}
+    assert found == dict.fromkeys(("BW290", "BW293", "BW294", "BW298"), Verdict.UNKNOWN)
+
+
+def test_a_container_with_some_of_the_gpus():
+    """PCI shows it all eight, NVML the four that are for it."""
+    tree = equipped().update("environment", NVIDIA_VISIBLE_DEVICES="0,1,2,3")
+    for name in ("nvml", "nvml_health"):
+        tree.update(name, gpus=json.loads(tree.calls[name]["text"])["gpus"][:4])
+    assert tomllib.loads(learned(tree))["gpus"]["count"] == 4
+    assert bad(compared(learned(tree), tree.source())) == []
+    eight = "[gpus]\ncount = 8\n"
+    assert [(one.id, one.verdict) for one in bad(compared(eight, tree.source()))] == [("BW290", Verdict.UNKNOWN)]
+    tree.drop("/sys/bus/pci/devices/0000:df:00.0")
+    assert [(one.id, one.verdict) for one in bad(compared(eight, tree.source()))] == [("BW290", Verdict.FAIL)]
 
 
 def test_ports_without_names_stand_for_the_group_they_are_like():

@@ -1,6 +1,7 @@
 """GPUs against [gpus]: number, model, memory, VBIOS and modes."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from busbw.check.base import failed, passed, skipped, unknown, warned
 from busbw.check.expect import seen
@@ -48,34 +49,63 @@ def _values(asked: Asked) -> list[bool]:
     return [value is not None for value in values]
 
 
-def _number(asked: Asked, gpus: list[seen.Gpu]) -> Iterator[Found]:
-    machine, expected = asked.machine, asked.node.gpus
-    on_pci = gpus_on_pci(machine)
+@dataclass(frozen=True, slots=True)
+class _Number:
+    """How many GPUs there are and should be; `absent` are the expected addresses that no GPU has."""
+
+    wanted: int
+    have: int
+    absent: list[str]
+    evidence: Evidence
+
+    @property
+    def text(self) -> str:
+        """Both numbers."""
+        return f"{counted(self.have, 'GPU')}, expected {self.wanted}"
+
+
+def _counted(asked: Asked, gpus: list[seen.Gpu], on_pci: tuple[str, ...]) -> _Number:
+    expected = asked.node.gpus
     wanted = expected.count if expected.count is not None else len(expected.addresses)
-    key = ("gpus", "count" if expected.count is not None else "addresses")
+    key = "count" if expected.count is not None else "addresses"
     addresses = {gpu.address for gpu in gpus if gpu.address} | set(on_pci)
     have = max(len(addresses), len(gpus))  # NVML does not give the address of a GPU that it cannot read
-    evidence = Evidence(DEVICES if on_pci or not gpus else LISTED, counted(have, "GPU"), asked.expected(str(wanted), *key))
-    absent = [address for address in expected.addresses if address not in addresses]
-    text = f"{counted(have, 'GPU')}, expected {wanted}"
-    if have < wanted:
-        if not have and not read_devices(machine):
-            yield unknown("", f"the GPUs cannot be counted: {read_health(machine).reason or 'PCI shows no device'}", evidence)
-            return
-        named = absent[: wanted - have]
-        for address in named:
-            yield failed(address, f"the GPU at {address} is missing: {text}", evidence, fix=ROW.fix.format(bdf=address))
-        if len(named) < wanted - have:
-            yield failed("", text, evidence, fix="drain the node and reboot it; if GPUs are still missing, check their seat and power")
+    where = DEVICES if on_pci or not gpus else LISTED
+    evidence = Evidence(where, counted(have, "GPU"), asked.expected(str(wanted), "gpus", key))
+    return _Number(wanted, have, [address for address in expected.addresses if address not in addresses], evidence)
+
+
+def _number(asked: Asked, gpus: list[seen.Gpu]) -> Iterator[Found]:
+    on_pci = gpus_on_pci(asked.machine)
+    number = _counted(asked, gpus, on_pci)
+    if confined(asked.machine) and len(gpus) >= number.wanted:
+        number = _counted(asked, gpus, ())  # PCI also shows the GPUs that are not for this container or job
+    if number.have < number.wanted:
+        yield from _too_few(asked, number)
         return
-    yield from _unlisted(asked, gpus, on_pci, wanted)
-    if have > wanted and expected.count is not None:
-        yield warned("", text, evidence, fix="correct count in the file, or take the GPU out")
-    elif not absent and wanted:
-        yield passed("", counted(have, "GPU"), evidence)
-    for address in absent:
-        message = f"no GPU at {address}, though all {wanted} are there"
-        yield warned(address, message, evidence, fix="if nodes have GPUs at other addresses, delete `addresses` from the file")
+    yield from _unlisted(asked, gpus, on_pci, number.wanted)
+    if number.have > number.wanted and asked.node.gpus.count is not None:
+        yield warned("", number.text, number.evidence, fix="correct count in the file, or take the GPU out")
+    elif not number.absent and number.wanted:
+        yield passed("", counted(number.have, "GPU"), number.evidence)
+    for address in number.absent:
+        message = f"no GPU at {address}, though all {number.wanted} are there"
+        yield warned(address, message, number.evidence, fix="if nodes have GPUs at other addresses, delete `addresses` from the file")
+
+
+def _too_few(asked: Asked, number: _Number) -> Iterator[Found]:
+    """A failure for each missing GPU whose address the file has, and one for the others."""
+    if not number.have and not read_devices(asked.machine):
+        reason = read_health(asked.machine).reason or "PCI shows no device"
+        yield unknown("", f"the GPUs cannot be counted: {reason}", number.evidence)
+        return
+    missing = number.wanted - number.have
+    for address in number.absent[:missing]:
+        text = f"the GPU at {address} is missing: {number.text}"
+        yield failed(address, text, number.evidence, fix=ROW.fix.format(bdf=address))
+    if len(number.absent) < missing:
+        fix = "drain the node and reboot it; if GPUs are still missing, check their seat and power"
+        yield failed("", number.text, number.evidence, fix=fix)
 
 
 def _unlisted(asked: Asked, gpus: list[seen.Gpu], on_pci: tuple[str, ...], wanted: int) -> Iterator[Found]:

@@ -8,6 +8,7 @@ import msgspec
 from busbw.check.examine import examine
 from busbw.check.expect import seen
 from busbw.check.expect.spec import Cpus, Expectations, Gpus, Interfaces, Memory, Mount, Ports, Storage, Versions
+from busbw.check.gpu.each import confined
 from busbw.check.machine import Machine, Port
 from busbw.check.registry import CHECKS
 from busbw.core.checking import CheckReport
@@ -92,7 +93,7 @@ def _gpus(machine: Machine) -> Gpus:
     if not gpus:
         return Gpus(nvswitches=switches)  # without NVML nobody can say later that they are right
     return Gpus(
-        count=max(len(gpus), len(gpus_on_pci(machine))),
+        count=len(gpus) if confined(machine) else max(len(gpus), len(gpus_on_pci(machine))),
         addresses=[gpu.address for gpu in gpus if gpu.address],
         model=_alike(gpu.model for gpu in gpus) or None,
         memory_bytes=_least([gpu.memory_bytes for gpu in gpus]),
