@@ -14,6 +14,7 @@ import manual_pages  # noqa: E402 - found by the path above
 import reference_accel  # noqa: E402
 import reference_checks  # noqa: E402
 import reference_commands  # noqa: E402
+import reference_expectations  # noqa: E402
 import reference_findings  # noqa: E402
 import reference_machine  # noqa: E402
 import reference_model  # noqa: E402
@@ -43,6 +44,7 @@ PAGES = (
     ("ideal.md", "Ideal bus bandwidth", reference_tables.ideal),
     ("nccl-model.md", "NCCL's cost model", reference_model.model),
     ("checks.md", "Checks", reference_checks.checks),
+    ("expectations.md", "What a node should have: the file of --expect", reference_expectations.expectations),
     ("counters.md", "Host counters", reference_machine.counters),
     ("watched-counters.md", "Watched counters and patterns", reference_machine.watched),
     ("findings.md", "Findings", reference_findings.findings),

@@ -2,7 +2,7 @@
 
 from markdown_table import table
 
-from busbw.check.registry import CHECKS, ROWS
+from busbw.check.registry import CHECKS, EXPECTATIONS, OF_MACHINE, ROWS
 from busbw.core.checking import CheckRow
 
 
@@ -10,8 +10,9 @@ def checks() -> str:
     """All checks of `busbw check` and `busbw check command`, from their rows."""
     lines = [[f"[{row.id}](#{anchor(row)})", row.name, row.layer.value, row.title] for row in ROWS]
     head = (
-        f"`busbw check` has {len(CHECKS)} checks of a machine, `busbw check command` {len(ROWS) - len(CHECKS)} rules for command lines "
-        "(line-...). `busbw explain BW070` prints one of these sections.\n\n"
+        f"`busbw check` has {len(CHECKS)} checks of a machine, and {len(EXPECTATIONS)} that compare it with a file (`--expect`). "
+        f"`busbw check command` has {len(ROWS) - len(OF_MACHINE)} rules for command lines (line-...). `busbw explain BW070` prints one of "
+        "these sections.\n\n"
     )
     return head + table(("id", "name", "layer", "looks at"), lines) + "\n" + "\n".join(map(_section, ROWS))
 

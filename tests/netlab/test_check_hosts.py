@@ -47,3 +47,15 @@ def test_no_host_that_answers_is_exit_3(two_hosts):
     done = check(two_hosts, "--hosts", "10.77.0.8,10.77.0.9", "--limit", "20")
     assert done.returncode == 3
     assert "none of 2 hosts answered" in done.stderr and "hint:" in done.stderr
+
+
+def test_the_file_of_what_a_node_should_have_travels_to_the_hosts(two_hosts, tmp_path):
+    (tmp_path / "much.toml").write_text("[memory]\nram_bytes = 999999999999999\n")
+    words = ("--hosts", "10.77.0.1,10.77.0.2", "--expect", str(tmp_path / "much.toml"), "--only", "expect-memory", "--format", "json")
+    done = check(two_hosts, *words)
+    assert done.returncode == 1, done.stderr
+    nodes = json.loads(done.stdout)["nodes"]
+    assert [(node["host"], [one["verdict"] for one in node["findings"]]) for node in nodes] == [
+        (host.name, ["fail"]) for host in two_hosts.hosts
+    ]
+    assert all("(much.toml line 2)" in node["findings"][0]["evidence"][0]["expected"] for node in nodes)

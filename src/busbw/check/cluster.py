@@ -11,7 +11,7 @@ from pathlib import Path
 
 from busbw.check.base import Check
 from busbw.check.compare import differences
-from busbw.check.examine import examine
+from busbw.check.expect.judging import Expect, judge
 from busbw.check.facts import facts
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS
@@ -25,21 +25,21 @@ ANSWER_S = 10.0  # of a host's time, to connect, and to judge what it read
 FILES_EACH = 8  # snapshots per process; starting a process takes as long as a few of them
 
 
-def here(source: Source, checks: Iterable[Check], name: str = "", earlier: Machine | None = None) -> Node:
+def here(source: Source, checks: Iterable[Check], name: str = "", *, earlier: Machine | None = None, expect: Expect | None = None) -> Node:
     """The findings and facts of one machine."""
     machine = Machine(source, earlier)
-    return Node(report=examine(machine, checks, name), facts=facts(machine))
+    return Node(report=judge(machine, checks, name, expect), facts=facts(machine))
 
 
-def recorded_nodes(files: Sequence[str], checks: Sequence[Check]) -> ClusterReport:
+def recorded_nodes(files: Sequence[str], checks: Sequence[Check], expect: Expect | None = None) -> ClusterReport:
     """Nodes from their snapshots, on all cores: one snapshot takes about 30 ms."""
-    ids = frozenset(check.row.id for check in checks)
+    judged = partial(_recorded_node, frozenset(check.row.id for check in checks), expect)
     processes = min(len(files) // FILES_EACH, len(os.sched_getaffinity(0)))
     if processes < 2:
-        return _read({file: _recorded_node(ids, file) for file in files})
+        return _read({file: judged(file) for file in files})
     context = get_context("fork")  # a new interpreter would have to import all checks again
     with ProcessPoolExecutor(processes, context, initializer=_leave_interrupts_to_the_parent) as pool:
-        return _read(dict(zip(files, pool.map(partial(_recorded_node, ids), files, chunksize=FILES_EACH), strict=True)))
+        return _read(dict(zip(files, pool.map(judged, files, chunksize=FILES_EACH), strict=True)))
 
 
 def _read(found: dict[str, Node | str]) -> ClusterReport:
@@ -54,28 +54,28 @@ def _read(found: dict[str, Node | str]) -> ClusterReport:
     return report
 
 
-def _recorded_node(ids: frozenset[str], file: str) -> Node | str:
+def _recorded_node(ids: frozenset[str], expect: Expect | None, file: str) -> Node | str:
     """The node, or why the file is no snapshot."""
     try:
         source = recorded(Path(file))
     except UsageError as error:
         return error.message.removeprefix(f"{file}: ")
-    return here(source, [check for check in CHECKS if check.row.id in ids], file)
+    return here(source, [check for check in CHECKS if check.row.id in ids], file, expect=expect)
 
 
 def _leave_interrupts_to_the_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def ask(hosts: Sequence[str], options: Sequence[str], limit_s: float, watch_s: float = 0.0) -> ClusterReport:
-    """All hosts at once, each with these options of `busbw check`; NoMeasurement if none answers.
+def ask(hosts: Sequence[str], options: Sequence[str], limit_s: float, watch_s: float = 0.0, given: bytes = b"") -> ClusterReport:
+    """All hosts at once, each with these options of `busbw check` and `given` on stdin; NoMeasurement if none answers.
 
     With `watch_s` seconds between them, each host makes two readings within `limit_s`.
     """
     each_s = max(limit_s - ANSWER_S, limit_s / 2) / (2 if watch_s else 1)
     words = ["check", "--node", "--limit", f"{each_s:g}", *options]
     nodes, silent = {}, {}
-    for done in remote.run(hosts, remote.busbw(*words), limit_s + watch_s):
+    for done in remote.run(hosts, remote.busbw(*words), limit_s + watch_s, given):
         try:
             nodes[done.host] = done.answer(Node)
         except ValueError:

@@ -1,7 +1,8 @@
 """All checks of a machine, by layer, and the rules of command lines."""
 
-from busbw.check import command, cpu, gpu, kernel, kernel_log, launcher, limits, nccl, nic, nvlink, pcie, roce
+from busbw.check import command, cpu, expect, gpu, kernel, kernel_log, launcher, limits, nccl, nic, nvlink, pcie, roce
 from busbw.check.base import Check
+from busbw.check.expect.base import Expectation
 from busbw.core.checking import CheckRow
 from busbw.core.errors import UsageError
 
@@ -18,7 +19,9 @@ CHECKS: tuple[Check, ...] = (
     *nccl.CHECKS,
     *launcher.CHECKS,
 )
-ROWS: tuple[CheckRow, ...] = (*(check.row for check in CHECKS), *(rule.row for rule in command.CHECKS))
+EXPECTATIONS: tuple[Expectation, ...] = expect.CHECKS  # of a machine with an expectations file
+OF_MACHINE: tuple[CheckRow, ...] = (*(check.row for check in CHECKS), *(one.row for one in EXPECTATIONS))
+ROWS: tuple[CheckRow, ...] = (*OF_MACHINE, *(rule.row for rule in command.CHECKS))
 BY_NAME = {key: row for row in ROWS for key in (row.id, row.name)}
 BY_ROW = {check.row.id: check for check in CHECKS}
 
@@ -33,7 +36,15 @@ def find_row(name: str) -> CheckRow:
 
 def find(name: str) -> Check:
     """The check of a machine with this id or name; UsageError if there is none."""
-    row = find_row(name)
+    row = find_of_machine(name)
     if row.id not in BY_ROW:
-        raise UsageError(f"{row.name} is a check of command lines", "busbw check command -- mpirun ...")
+        raise UsageError(f"{row.name} compares with a file of what a node should have", "busbw check --expect node.toml")
     return BY_ROW[row.id]
+
+
+def find_of_machine(name: str) -> CheckRow:
+    """The row of a check or expectation of a machine; UsageError for others."""
+    row = find_row(name)
+    if row not in OF_MACHINE:
+        raise UsageError(f"{row.name} is a check of command lines", "busbw check command -- mpirun ...")
+    return row

@@ -1,6 +1,7 @@
 """A snapshot: everything that the checks read on a machine, as one text, with secrets masked."""
 
 from busbw.check.examine import examine
+from busbw.check.expect.learn import learn
 from busbw.check.facts import facts
 from busbw.check.machine import Machine
 from busbw.check.trend import error_counts
@@ -13,5 +14,6 @@ def snapshot(source: Source) -> str:
     recording = Recording(source)
     examine(recording)
     facts(Machine(recording))
+    learn(Machine(recording))
     error_counts(Machine(recording))
     return recording.archive()

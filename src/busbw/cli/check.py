@@ -14,26 +14,24 @@ from busbw.check import cluster, load, loopback
 from busbw.check.base import Check
 from busbw.check.doctor import examination
 from busbw.check.doctor.patient import Patient
-from busbw.check.examine import examine
+from busbw.check.expect.judging import Expect, judge
 from busbw.check.machine import Machine
-from busbw.check.registry import CHECKS, ROWS, find, find_row
-from busbw.cli import check_command, check_job, check_rates, check_trend
+from busbw.check.registry import CHECKS, ROWS, find_of_machine, find_row
+from busbw.cli import check_command, check_expect, check_job, check_rates, check_trend
+from busbw.cli.check_output import FORMATS, Output
 from busbw.cli.parameters import Seconds, Span, given, not_empty
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
-from busbw.core.checking import CheckReport, CheckRow, ClusterReport, Layer
+from busbw.core.checking import CheckReport, CheckRow, Layer
 from busbw.core.errors import BusbwError, UsageError
 from busbw.core.exits import Exit
 from busbw.core.finding import Verdict
-from busbw.core.overall import exit_code, overall, worst
 from busbw.host.limited import CALL_S, within
 from busbw.host.recording import recorded
 from busbw.host.source import Live, Source
 from busbw.launch.hosts import parse_hosts, read_hostfile
 from busbw.views import checks as view
-from busbw.views import launch_doctor, rdma_qos_check
-
-FORMATS = ("table", "json", "rdma_qos_check")
+from busbw.views import launch_doctor
 
 
 def _known(_context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -85,6 +83,7 @@ def _line_for_a_monitor(run: Callable[..., int | None]) -> Callable[..., int | N
     "--since", metavar="FILE", default="", callback=not_empty, help="judge how error counters rose since this snapshot of the machine"
 )
 @click.option("--differences", is_flag=True, help="only compare the nodes, without checks")
+@check_expect.expect_options
 @click.option("--all", "everything", is_flag=True, help="also print what passed and what does not apply")
 @click.option("--brief", is_flag=True, help="one line and exit code of a Nagios plugin")
 @click.option("--list", "listed", is_flag=True, help="list the checks")
@@ -95,70 +94,88 @@ def _line_for_a_monitor(run: Callable[..., int | None]) -> Callable[..., int | N
 def command(
     context: click.Context, only: tuple[str, ...], layer: tuple[str, ...], files: tuple[str, ...], hosts: str, hostfile: str,
     limit_s: float, load_s: float | None, watch_s: float | None, since: str, differences: bool, everything: bool, brief: bool, listed: bool,
-    node: bool, format_name: str,
+    node: bool, format_name: str, expect: str, learn: bool, force: bool, fail_on: str,
 ) -> int | None:  # fmt: skip
     """Check GPUs, NVLink, PCIe, network ports, kernel, limits, CPUs and the environment of this machine.
 
     Prints each fault, what was read, and the command that fixes it. With several hosts or snapshots it first prints what differs between
-    them. Exit code 1 if a check fails (with --differences: if nodes differ), 3 if none fails and a part of the machine could not be judged.
-    `busbw explain BW070` prints the page of a check.
+    them. --learn writes what a node should have, --expect compares with it. Exit code 1 if a check fails (with --differences: if nodes
+    differ), 3 if none fails and a part of the machine could not be judged. `busbw explain BW070` prints the page of a check.
     """
     if context.invoked_subcommand:
-        unused = next((parameter.opts[0] for parameter in context.command.params if parameter.name and given(parameter.name)), None)
-        if unused:
-            raise UsageError(
-                f"{unused} stands before {context.invoked_subcommand}, which does not read it", "give options of a command after its name"
-            )
+        _nothing_given(context, context.invoked_subcommand)
         return None
-    if load_s and (files or hosts or hostfile):
-        raise UsageError("--load is for this machine", "use it without --hosts, --hostfile and --from")
+    if learn or force:
+        return check_expect.learn(_matching(files), limit_s, asked=learn, force=force)
     if listed:
         answer(view.listing(_rows(only, layer), width()))
         return int(Exit.OK)
     chosen = () if differences else _chosen(only, layer)
+    also = None if differences else check_expect.expected(expect, _rows(only, layer), node=node)
     if node:
         earlier = check_rates.first(chosen, watch_s, limit_s)
-        found = within(lambda source: cluster.here(source, chosen, earlier=earlier), Live(), limit_s=limit_s)
+        found = within(lambda source: cluster.here(source, chosen, earlier=earlier, expect=also), Live(), limit_s=limit_s)
         answer(msgspec.json.encode(found).decode() + "\n")
         return int(Exit.OK)
-    names = [host.name for host in (read_hostfile(hostfile) if hostfile else parse_hosts(hosts) if hosts else ())]
-    files = _matching(files)
-    if names and files:
-        raise UsageError("--hosts and --from exclude each other", "use --from with snapshots of those hosts")
-    if differences and (brief or len(names) + len(files) < 2):
-        raise UsageError("--differences compares several nodes", "give --hosts h1,h2 or --from '*.jsonl', without --brief")
+    names, files = _names(hosts, hostfile), _matching(files)
+    _refuse(names, files, load=bool(load_s), differences=differences, alone=bool(brief or expect))
     check_rates.refuse(watch_s, since, files, hosts=len(names))
-    if names or len(files) > 1:
-        options = _options(only, layer, watch_s, differences=differences)
-        several = cluster.ask(names, options, limit_s, watch_s or 0.0) if names else cluster.recorded_nodes(files, chosen)
-        return _several(several, format_name, everything=everything, brief=brief)
+    output = Output(format_name=format_name, everything=everything, brief=brief, fail_on=Verdict(fail_on))
+    if names:
+        options = _options(only, layer, watch_s, also, differences=differences)
+        return output.several(cluster.ask(names, options, limit_s, watch_s or 0.0, check_expect.sent(also)))
+    if len(files) > 1:
+        return output.several(cluster.recorded_nodes(files, chosen, also))
     if files:
         source = recorded(Path(files[0]))
-        report = examine(Machine(source, check_rates.then(since, source) if since else None), chosen, files[0])
-    else:
-        report = _here(chosen, load_s, watch_s, since, limit_s)
-    return _one(report, format_name, everything=everything, brief=brief)
+        return output.one(judge(Machine(source, check_rates.then(since, source) if since else None), chosen, files[0], also))
+    return output.one(_here(chosen, also, load_s, watch_s, since, limit_s))
 
 
-def _here(chosen: Sequence[Check], load_s: float | None, watch_s: float | None, since: str, limit_s: float) -> CheckReport:
+def _names(hosts: str, hostfile: str) -> list[str]:
+    """The hosts of --hosts or --hostfile."""
+    named = read_hostfile(hostfile) if hostfile else parse_hosts(hosts) if hosts else ()
+    return [host.name for host in named]
+
+
+def _refuse(names: Sequence[str], files: Sequence[str], *, load: bool, differences: bool, alone: bool) -> None:
+    """UsageError for options that exclude each other; `alone` are those that --differences does not read."""
+    if load and (names or files):
+        raise UsageError("--load is for this machine", "use it without --hosts, --hostfile and --from")
+    if names and files:
+        raise UsageError("--hosts and --from exclude each other", "use --from with snapshots of those hosts")
+    if differences and (alone or len(names) + len(files) < 2):
+        raise UsageError("--differences compares several nodes", "give --hosts h1,h2 or --from '*.jsonl', without --brief and --expect")
+
+
+def _nothing_given(context: click.Context, invoked: str) -> None:
+    """UsageError for an option before the name of a subcommand."""
+    unused = next((parameter.opts[0] for parameter in context.command.params if parameter.name and given(parameter.name)), None)
+    if unused:
+        raise UsageError(f"{unused} stands before {invoked}, which does not read it", "give options of a command after its name")
+
+
+def _here(
+    chosen: Sequence[Check], expect: Expect | None, load_s: float | None, watch_s: float | None, since: str, limit_s: float
+) -> CheckReport:
     """The findings on this machine: after a load, if `load_s` is given, which comes between the two readings of `watch_s`."""
     earlier = check_rates.first(chosen, watch_s, limit_s)
 
     def work(source: Source) -> CheckReport:
         if load_s:
             load.begin(source)
-        return examine(Machine(source, check_rates.then(since, source) if since else earlier), chosen)
+        return judge(Machine(source, check_rates.then(since, source) if since else earlier), chosen, "", expect)
 
     longest_s = [load.longest_s(load_s), loopback.longest_s(load_s)] if load_s else [0.0]
     source = load.Loaded(load_s) if load_s else Live()
     return within(work, source, limit_s=limit_s + sum(longest_s), call_s=CALL_S + max(longest_s))
 
 
-def _options(only: Sequence[str], layers: Sequence[str], watch_s: float | None, *, differences: bool) -> list[str]:
+def _options(only: Sequence[str], layers: Sequence[str], watch_s: float | None, expect: Expect | None, *, differences: bool) -> list[str]:
     """The options with which other hosts run the same checks."""
     twice = ["--watch-for", f"{watch_s:g}"] if watch_s else []
     chosen = [word for option, values in (("--only", only), ("--layer", layers)) for value in values for word in (option, value)]
-    return ["--differences"] if differences else [*chosen, *twice]
+    return ["--differences"] if differences else [*chosen, *twice, *check_expect.options_of_nodes(expect)]
 
 
 def _matching(files: Sequence[str]) -> tuple[str, ...]:
@@ -182,50 +199,9 @@ def _rows(only: Sequence[str], layers: Sequence[str]) -> list[CheckRow]:
 
 def _chosen(only: Sequence[str], layers: Sequence[str]) -> tuple[Check, ...]:
     for name in only:
-        find(name)
+        find_of_machine(name)
     ids = {row.id for row in _rows(only, layers)}
     return tuple(check for check in CHECKS if check.row.id in ids)
-
-
-def _one(report: CheckReport, format_name: str, *, everything: bool, brief: bool, fail_on: Verdict = Verdict.FAIL) -> int:
-    report.verdict = overall(report.findings, fail_on)
-    if brief:
-        code, line = view.brief(report, fail_on)
-        answer(line)
-        return code
-    if format_name == "json":
-        answer(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
-    elif format_name == "rdma_qos_check":
-        answer(rdma_qos_check.text(report))
-    else:
-        answer(view.text(report, width(), everything=everything))
-    return int(exit_code(report.verdict))
-
-
-def _several(found: ClusterReport, format_name: str, *, everything: bool, brief: bool, fail_on: Verdict = Verdict.FAIL) -> int:
-    for report in found.nodes:
-        report.verdict = overall(report.findings, fail_on)
-    if brief:
-        lines = [view.brief(report, fail_on) for report in found.nodes]
-        lines += [view.brief_without(host, reason, Verdict.FAIL) for host, reason in found.silent.items()]
-        lines += [view.brief_without(file, reason, Verdict.UNKNOWN) for file, reason in found.unreadable.items()]
-        answer("".join(line for _, line in lines))
-        return max((code for code, _ in lines), key=(0, 1, 3, 2).index, default=3)
-    if format_name == "rdma_qos_check":
-        raise UsageError("--format rdma_qos_check is for one machine", "use it without --hosts and with one --from")
-    if format_name == "json":
-        answer(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
-    else:
-        answer(view.cluster_text(found, width(), everything=everything))
-    return int(_exit_of_all(found))
-
-
-def _exit_of_all(found: ClusterReport) -> Exit:
-    """That of the worst node. A host that did not answer is bad; so are differences, if nothing else was asked."""
-    checked = any(report.findings for report in found.nodes)
-    verdicts = [report.verdict for report in found.nodes] if checked else [Verdict.FAIL if found.differences else Verdict.PASS]
-    verdicts += [Verdict.FAIL] * bool(found.silent) + [Verdict.UNKNOWN] * bool(found.unreadable)
-    return exit_code(worst(verdicts))
 
 
 @command.command("launch", context_settings={"help_option_names": ["-h", "--help"]})

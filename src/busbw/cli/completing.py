@@ -89,7 +89,7 @@ LINKS = Words(_links)
 RUNS = Words(_runs)
 FILES = (
     "file", "files", "words", "results", "topo", "hostfile", "json_name", "output", "directory", "folder", "db", "result", "html", "png",
-    "key", "token_file", "checked", "pattern_file", "command_line", "args",
+    "key", "token_file", "checked", "pattern_file", "command_line", "args", "expect",
 )  # fmt: skip
 # Options with click.Choice complete by themselves.
 BY_PARAMETER: dict[str, Words] = {

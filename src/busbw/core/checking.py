@@ -20,6 +20,7 @@ class Layer(Enum):
     CPU = "CPU and memory"
     NCCL = "NCCL"
     LAUNCHER = "launcher"
+    EXPECTED = "expected"  # by a file of what a node should have
 
 
 class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +81,15 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     optional: bool = False
 
 
+class Muted(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding that an expectations file accepts until a day (ISO date). It does not count. `where` is the place of the mute."""
+
+    finding: Checked
+    reason: str
+    until: str
+    where: str
+
+
 class CheckReport(msgspec.Struct, tag="busbw.check/1", tag_field="schema", kw_only=True):
     """All findings on one machine, in the order of the checks. `source` is a snapshot's name, '' for the live machine."""
 
@@ -89,6 +99,7 @@ class CheckReport(msgspec.Struct, tag="busbw.check/1", tag_field="schema", kw_on
     busbw: str = ""
     verdict: Verdict = Verdict.UNKNOWN  # of the whole machine, see busbw.core.overall
     findings: list[Checked] = []
+    muted: list[Muted] = []
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):

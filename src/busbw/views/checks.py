@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from busbw.core.checking import Checked, CheckReport, CheckRow, ClusterReport, Difference
+from busbw.core.checking import Checked, CheckReport, CheckRow, ClusterReport, Difference, Muted
 from busbw.core.exits import NagiosExit
 from busbw.core.finding import Verdict
 from busbw.core.overall import AS_ROOT, GRADES, NO_DATA, grade, overall
@@ -23,13 +23,29 @@ _LONG = 5  # parts of a list
 def text(report: CheckReport, width: int | None = None, *, everything: bool = False) -> str:
     """All findings that need attention, the worst first; with `everything` those that passed or were skipped too."""
     of = f" ({report.source})" if report.source else ""
-    return wrapped(f"{report.host}{of}: {summary(report.findings)}\n{findings(report.findings, everything=everything)}", width)
+    body = f"{findings(report.findings, everything=everything)}{muted(report.muted)}"
+    head = summary(report.findings).rstrip() + (f"; {counted(len(report.muted), 'finding')} muted" if report.muted else "")
+    return wrapped(f"{report.host}{of}: {head}\n\n{body}", width)
 
 
 def findings(found: Sequence[Checked], *, everything: bool) -> str:
     """The findings, unbroken."""
     grades = GRADES if everything else SHOWN
     return "".join(_group(group) for each in grades for group in _groups(found, each))
+
+
+def muted(found: Sequence[Muted]) -> str:
+    """`MUTED   mlx5_3: has MTU 1500 (warn)  [BW070 nic-mtu]`, and until when and why; '' if nothing is muted."""
+    return "".join(
+        f"MUTED   {_headline(one.finding)} ({one.finding.verdict.value})  [{one.finding.id} {one.finding.name}]\n"
+        f"        until: {one.until}, {one.where}: {one.reason}\n"
+        for one in found
+    )
+
+
+def _headline(one: Checked) -> str:
+    """The message, with the subject if it is not in there."""
+    return f"{one.subject}: {one.message}" if one.subject and one.subject not in one.message else one.message
 
 
 def summary(found: Sequence[Checked]) -> str:
@@ -57,8 +73,7 @@ def _groups(found: Sequence[Checked], of: str) -> list[list[Checked]]:
 def _group(group: Sequence[Checked]) -> str:
     """The first finding in full, and the names of the others."""
     first = group[0]
-    subject = f"{first.subject}: " if first.subject and first.subject not in first.message else ""
-    lines = [f"{grade(first).upper():7} {subject}{first.message}  [{first.id} {first.name}]"]
+    lines = [f"{grade(first).upper():7} {_headline(first)}  [{first.id} {first.name}]"]
     if len(group) > 1:
         others = [one.subject for one in group[1:]]
         named = ", ".join(others[:_MOST_NAMED]) + (f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else "")
@@ -84,7 +99,8 @@ def cluster_text(cluster: ClusterReport, width: int | None = None, *, everything
     head += "".join(map(_difference, sorted(cluster.differences, key=lambda one: _own_value(one, len(cluster.nodes)))))
     groups = _across(cluster.nodes, GRADES if everything else SHOWN)
     shared = "".join(_on_nodes(findings, hosts, len(cluster.nodes)) for hosts, findings in groups)
-    return wrapped(f"{head}\n{shared}", width)
+    accepted = "".join(f"{node.host}:\n{muted(node.muted)}" for node in cluster.nodes if node.muted)
+    return wrapped(f"{head}\n{shared}{accepted}", width)
 
 
 def _across(nodes: Sequence[CheckReport], grades: Sequence[str]) -> list[tuple[list[str], list[Checked]]]:
@@ -158,6 +174,7 @@ def brief(report: CheckReport, fail_on: Verdict = Verdict.FAIL) -> tuple[int, st
     more = [f"{len(named) - _MOST_NAMED} more"] if len(named) > _MOST_NAMED else []
     texts = [*named[:_MOST_NAMED], *more] or [f"{count['pass']} passed" if count["pass"] else "nothing was judged"]
     figures = " ".join(f"{each.replace(' ', '_')}={count[each]}" for each in GRADES)
+    figures += f" muted={len(report.muted)}" if report.muted else ""
     return int(code), f"BUSBW {code.name} - {report.host}: {'; '.join([*texts, *_besides(count, grades)])} | {figures}\n"
 
 

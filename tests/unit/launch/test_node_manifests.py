@@ -137,6 +137,23 @@ def test_a_node_that_could_not_be_judged_is_refused_only_if_asked(kind, said, st
         assert f"print busbw: {said}" in done.stdout
 
 
+ENDED = '[[mute]]\ncheck = "nic-mtu"\nreason = "ticket"\nuntil = 2020-01-01\n'
+
+
+@pytest.mark.parametrize(
+    ("expected", "said"),
+    [
+        ("[memory]\nram_bytes = 999999999999999\n", "print busbw: FAIL    RAM is "),
+        (f"[memory]\nram_bytes = 1\n{ENDED}", "print busbw: WARN    the mute of nic-mtu ended on 2020-01-01"),
+        ("[memory]\nram_bytes = 1\n", ""),
+    ],
+)
+def test_prolog_compares_with_what_the_node_should_have(expected, said, tmp_path):
+    (tmp_path / "node.toml").write_text(expected)
+    done = run("prolog", Steps(["--expect", str(tmp_path / "node.toml"), "--layer", "expected", "--fail-on", "warn"], [], 30), tmp_path)
+    assert (done.returncode, done.stdout[: len(said)]) == (int(bool(said)), said), done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("kind", ["prolog", "preflight"])
 def test_a_step_that_hangs_keeps_the_job_away(kind, tmp_path):
     """As a call of NVML does on a broken GPU."""

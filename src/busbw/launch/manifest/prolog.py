@@ -14,7 +14,7 @@ def text(steps: Steps) -> str:
         f'    out=$(timeout -k {KILL_S} {steps.limit_s} "$@" 2>&1)',
         "    code=$?",
         "    case $code in",
-        f"    {steps.bad}) why=$(echo \"$out\" | grep -m 1 -E '^(FAIL|UNKNOWN|error)') ;;",
+        f"    {steps.bad}) why=$(echo \"$out\" | grep -m 1 -E '^(FAIL|UNKNOWN|WARN|error)') ;;",
         f'    {HUNG}) why="$1 $2 did not end within {steps.limit_s} s" ;;',
         "    0) return 0 ;;",
         '    *) logger -t busbw-prolog -- "exit code $code: this node could not be judged, and is kept: $out"; return 0 ;;',

@@ -1,0 +1,102 @@
+"""An expectation: a check that compares a machine with what a file says it should have."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any, TypeVar
+
+from busbw.check.base import CheckOf, failed, passed, unknown
+from busbw.check.expect.spec import Expectations
+from busbw.check.machine import Machine
+from busbw.core.checking import Evidence, Found
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A machine, what it should have, and where the file says so."""
+
+    machine: Machine
+    node: Expectations
+    where: Callable[..., str]  # the place of a key: "node.toml line 3"
+    today: date
+
+    def expected(self, text: str, *key: str | int) -> str:
+        """An expected value with its place in the file."""
+        return f"{text} ({self.where(*key)})"
+
+
+Expectation = CheckOf[Asked]
+
+
+def shown(value: Any) -> str:
+    """A value as a message has it."""
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def gib(size: float) -> str:
+    """Bytes as GiB."""
+    return f"{size / 2**30:.1f} GiB"
+
+
+@dataclass
+class Comparison:
+    """The values of one part, `subject`, against what is expected of it. `fix` is the remedy if one is wrong."""
+
+    asked: Asked
+    subject: str
+    fix: str
+    good: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+    met: list[Evidence] = field(default_factory=list)
+    unmet: list[Evidence] = field(default_factory=list)
+
+    def same(self, what: str, seen: Value | None, expected: Value | None, key: tuple[str | int, ...], where: str) -> None:
+        """`seen` must be `expected`. Nothing is compared if that is None; a value that could not be read is unknown."""
+        self._compare(what, seen, expected, key, where, right=seen == expected)
+
+    def least(
+        self,
+        what: str,
+        seen: float | None,
+        expected: float | None,
+        key: tuple[str | int, ...],
+        where: str,
+        *,
+        unit: Callable[[float], str] = shown,
+        tolerance: float = 0.0,
+    ) -> None:
+        """`seen` must be at least `expected`, less the share `tolerance`."""
+        right = seen is not None and expected is not None and seen >= expected * (1 - tolerance)
+        self._compare(what, seen, expected, key, where, right=right, unit=unit)
+
+    def _compare(
+        self, what: str, seen: Any, expected: Any, key: tuple[str | int, ...], where: str, *, right: bool, unit: Callable[..., str] = shown
+    ) -> None:
+        if expected is None:
+            return
+        if seen is None:
+            self.missing(what, f"{where} does not show it")
+            return
+        (self.good if right else self.wrong).append(f"{what} {unit(seen)}" if right else f"{what} is {unit(seen)}, not {unit(expected)}")
+        self.note(Evidence(where, unit(seen), self.asked.expected(unit(expected), *key)), right=right)
+
+    def note(self, evidence: Evidence, *, right: bool) -> None:
+        """A value that was compared."""
+        (self.met if right else self.unmet).append(evidence)
+
+    def missing(self, what: str, reason: str) -> None:
+        """A value that is expected and could not be read."""
+        self.unread.append(f"{what} cannot be read: {reason}")
+
+    def found(self, nothing: str = "") -> list[Found]:
+        """The finding: none if nothing was expected and there is no text for that."""
+        if self.wrong:
+            return [failed(self.subject, "; ".join(self.wrong), *self.unmet, fix=self.fix)]
+        if self.unread:
+            return [unknown(self.subject, "; ".join(self.unread), *self.met)]
+        if self.good or nothing:
+            return [passed(self.subject, ", ".join(self.good) or nothing, *self.met)]
+        return []

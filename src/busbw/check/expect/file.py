@@ -1,0 +1,161 @@
+"""Reads an expectations file. What is wrong in it is a UsageError that names the file, the line, the key and the value."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from difflib import get_close_matches
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from busbw.check.expect.lines import Key, line, lines
+from busbw.check.expect.spec import Expectations
+from busbw.check.registry import OF_MACHINE, find_of_machine
+from busbw.core.errors import UsageError
+
+RAISED = "fail"
+MADE_BY = "busbw check --learn > node.toml writes one from a good node; busbw explain BW290 names the keys"
+_PATH = re.compile(r" - at `\$(.*)`$")
+_STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
+_UNKNOWN_KEY = re.compile(r"unknown field `(.*)`")
+_MISSING_KEY = re.compile(r"missing required field `(.*)`")
+_WORDS = {"`int | null`": "a whole number", "`int`": "a whole number", "`float | null`": "a number", "`float`": "a number",
+          "`str | null`": "text in quotes", "`str`": "text in quotes", "`bool | null`": "true or false", "`array`": "a list: [...]",
+          "`object`": "a table", "`date`": "a date, like 2026-12-31"}  # fmt: skip
+
+
+class Text(msgspec.Struct, frozen=True):
+    """A file as it travels to the nodes: its name, its text, and the day on which it is judged."""
+
+    name: str
+    text: str
+    today: date
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A file that was read, with the line of each key."""
+
+    name: str
+    node: Expectations
+    lines: Mapping[Key, int] = field(default_factory=dict)
+    today: date = date.min
+
+    def where(self, *key: str | int) -> str:
+        """`node.toml line 3`."""
+        number = line(self.lines, key)
+        return f"{self.name} line {number}" if number else self.name
+
+
+def load(name: str, today: date | None = None) -> Text:
+    """The file; UsageError if it cannot be read."""
+    day = today or datetime.now(UTC).date()
+    try:
+        return Text(Path(name).name, Path(name).read_text(encoding="utf-8"), day)
+    except OSError as error:
+        raise UsageError(f"--expect {name}: {(error.strerror or str(error)).lower()}", MADE_BY) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"--expect {name}: byte {error.start} is not UTF-8", MADE_BY) from error
+
+
+def parse(given: Text) -> Expected:
+    """The expectations; UsageError for what is not valid TOML, unknown keys, wrong types, unknown checks and empty files."""
+    try:
+        table = tomllib.loads(given.text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{given.name}: not valid TOML: {error}", MADE_BY) from error
+    try:
+        node = msgspec.convert(table, Expectations)
+    except msgspec.ValidationError as error:
+        raise _refused(given, table, str(error)) from error
+    expected = Expected(given.name, node, lines(given.text), given.today)
+    if not table:
+        raise UsageError(f"{given.name}: it expects nothing", MADE_BY)
+    _names_of_checks(expected)
+    return expected
+
+
+def _refused(given: Text, table: Mapping[str, Any], message: str) -> UsageError:
+    """The error for what msgspec refuses."""
+    path = _PATH.search(message)
+    key: Key = tuple(name or int(index) for name, index in _STEP.findall(path[1])) if path else ()
+    told = _PATH.sub("", message)
+    if unknown := _UNKNOWN_KEY.search(told):
+        return _unknown_key(given, (*key, unknown[1]))
+    where = _where(given, key)
+    if missing := _MISSING_KEY.search(told):
+        return UsageError(f"{where}: {_dotted(key)} has no {missing[1]}", _hint(key))
+    expected = reduce(lambda text, pair: text.replace(*pair), _WORDS.items(), told)
+    seen = _shown(_value(table, key))
+    return UsageError(f"{where}: {_dotted(key)} is {seen}: {expected[0].lower()}{expected[1:]}", _hint(key))
+
+
+def _unknown_key(given: Text, key: Key) -> UsageError:
+    known = _keys_beside(key)
+    near = get_close_matches(str(key[-1]), known, 1)
+    meant = f"did you mean {near[0]}? " if near else ""
+    place = f"[{_dotted(key[:-1])}]" if key[:-1] else "the file"
+    return UsageError(f"{_where(given, key)}: unknown key '{key[-1]}' in {place}", f"{meant}the keys there are {', '.join(known)}")
+
+
+def _keys_beside(key: Key) -> list[str]:
+    """The keys of the table that a key is in."""
+    table: Any = Expectations
+    for step in key[:-1]:
+        if isinstance(step, str):
+            kind = next(one.type for one in msgspec.structs.fields(table) if one.name == step)
+            table = getattr(kind, "__args__", (kind,))[0]
+    return [one.name for one in msgspec.structs.fields(table)]
+
+
+def _where(given: Text, key: Key) -> str:
+    number = line(lines(given.text), key)
+    return f"{given.name} line {number}" if number else given.name
+
+
+def _dotted(key: Key) -> str:
+    """`ports[0].rate_gbit_s` counts tables from 1 for people: ports 1."""
+    texts = (f" {step + 1}" if isinstance(step, int) else f".{step}" for step in key)
+    return "".join(texts).removeprefix(".")
+
+
+def _value(table: Any, key: Key) -> Any:
+    for step in key:
+        table = table[step]
+    return table
+
+
+def _shown(value: Any) -> str:
+    text = f'"{value}"' if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _hint(key: Key) -> str:
+    if key[:1] == ("mute",):
+        return 'a mute is [[mute]] with check = "nic-mtu", reason = "ticket 4711", until = 2026-12-31, and optionally subject and host'
+    return MADE_BY
+
+
+def _names_of_checks(expected: Expected) -> None:
+    """UsageError for mutes and severities of checks that do not exist, and for severities that would hide something."""
+    for index, mute in enumerate(expected.node.mute):
+        _known(expected, mute.check, "mute", index, "check")
+    for name, severity in expected.node.severity.items():
+        _known(expected, name, "severity", name)
+        if severity != RAISED:
+            where = expected.where("severity", name)
+            hint = f'{name} = "{RAISED}" makes its warnings failures; to accept a finding, give it a [[mute]] with reason and end'
+            raise UsageError(f'{where}: {name} is "{severity}": a severity can only be raised to "{RAISED}"', hint)
+
+
+def _known(expected: Expected, name: str, *key: str | int) -> None:
+    try:
+        find_of_machine(name)
+    except UsageError as error:
+        near = get_close_matches(name.lower(), [row.name for row in OF_MACHINE], 1)
+        hint = f"did you mean {near[0]}? {error.hint}" if near else error.hint
+        raise UsageError(f"{expected.where(*key)}: {error.message}", hint) from error

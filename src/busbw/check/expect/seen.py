@@ -1,0 +1,195 @@
+"""What a node has, as it is learned and compared: a value that cannot be read is None."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from busbw.check.machine import Machine, Port
+from busbw.check.nic.links import gbits, own
+from busbw.check.nvlink.linked import rate
+from busbw.core.topology import Gpu as TopologyGpu
+from busbw.host.cpu import count_list, meminfo
+from busbw.host.gpu_health import GpuHealth
+from busbw.host.interfaces import Interface
+from busbw.host.nvml_health import read_health
+from busbw.host.nvml_load import load
+from busbw.host.pci import Link, read_devices, read_link
+from busbw.host.settings import cpu_set, named_counts
+
+GT_S = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}  # by PCIe generation, for GPUs whose link only NVML shows
+BUSY = 50  # percent of NVML's sample period: an idle GPU lowers the speed of its link
+NVME = "0x0108"  # PCI class of NVMe controllers
+CPU, NODE = "/sys/devices/system/cpu", "/sys/devices/system/node"
+OS_RELEASE = "/etc/os-release"
+_GBIT = 1e9 / 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU that NVML lists. `error` says why NVML cannot read it."""
+
+    label: str
+    address: str
+    error: str = ""
+    model: str | None = None
+    memory_bytes: int | None = None
+    vbios: str | None = None
+    persistence: bool | None = None
+    ecc: bool | None = None
+    mig: bool | None = None
+    nvlinks: int | None = None
+    nvlink_gb_s: float | None = None
+    pcie_gt_s: float | None = None
+    pcie_width: int | None = None
+
+
+def gpus(machine: Machine) -> list[Gpu]:
+    """All that NVML lists."""
+    health = read_health(machine)
+    if health.gpus or not machine.host.gpus:
+        return [_of_health(machine, gpu) for gpu in health.gpus]
+    return [_of_topology(machine, gpu) for gpu in machine.host.gpus]  # an old snapshot has only these
+
+
+def _of_health(machine: Machine, gpu: GpuHealth) -> Gpu:
+    if gpu.error:
+        return Gpu(label=gpu.label, address=gpu.bus_id, error=gpu.error)
+    rates = [rate(gpu, link) for link in gpu.active]
+    known = [one / 1e9 for one in rates if one]
+    speed, width = gpu_link(machine, gpu.bus_id, gpu.index)
+    return Gpu(
+        label=gpu.label, address=gpu.bus_id, model=gpu.name, memory_bytes=gpu.memory_bytes, vbios=gpu.vbios, persistence=gpu.persistence,
+        ecc=gpu.ecc, mig=gpu.mig, nvlinks=None if gpu.links is None else len(gpu.active),
+        nvlink_gb_s=min(known) if known and len(known) == len(rates) else None, pcie_gt_s=speed, pcie_width=width,
+    )  # fmt: skip
+
+
+def _of_topology(machine: Machine, gpu: TopologyGpu) -> Gpu:
+    speed, width = gpu_link(machine, gpu.bus_id, gpu.index)
+    return Gpu(
+        label=f"GPU {gpu.index}", address=gpu.bus_id, model=gpu.name, memory_bytes=gpu.memory_bytes or None, nvlinks=gpu.nvlink,
+        nvlink_gb_s=gpu.nvlink_rate / 1e9 if gpu.nvlink_rate else None, pcie_gt_s=speed, pcie_width=width,
+    )  # fmt: skip
+
+
+def gpu_link(machine: Machine, bdf: str, index: int) -> tuple[float | None, int | None]:
+    """GT/s and lanes of a GPU's link. An idle GPU lowers the speed: then it is the highest that both ends support."""
+    link = read_link(machine, bdf)
+    if link.width is None and link.speed is None:
+        told = next((gpu for gpu in machine.host.gpus if gpu.index == index), None)
+        return (GT_S.get(told.pcie_gen_max or 0), told.pcie_width) if told else (None, None)
+    busy = load(machine).get(bdf, 0) >= BUSY
+    return link.speed if busy else _possible(machine, bdf, link), link.width
+
+
+def _possible(machine: Machine, bdf: str, link: Link) -> float | None:
+    device = read_devices(machine).get(bdf)
+    above = read_link(machine, device.above[-1]).speed_max if device and device.above else None
+    return min((speed for speed in (link.speed_max, above) if speed is not None), default=link.speed)
+
+
+def ports(machine: Machine) -> list[Port]:
+    """The RDMA ports that the node uses itself."""
+    return list(own(machine))
+
+
+def port_rate(machine: Machine, port: Port) -> float | None:
+    """Gbit/s of an active port. The rate of one that is down means nothing."""
+    return (gbits(machine, port) or None) if port.active else None
+
+
+def port_state(machine: Machine, port: Port) -> str | None:
+    """`ACTIVE`, `INIT`, `DOWN`."""
+    text = machine.text(f"{port.path}/state")
+    return text.rpartition(" ")[2] if text else None
+
+
+def port_link(machine: Machine, port: Port) -> Link:
+    """The PCIe link of the port's device."""
+    return read_link(machine, port.bdf) if port.bdf else Link(None, None, None, None)
+
+
+def interfaces(machine: Machine) -> list[Interface]:
+    """Hardware interfaces, and bonds of them, that are no part of an RDMA port or of another interface."""
+    named = {port.netdev for port in machine.ports}
+    return [
+        one for one in machine.interfaces.values() if one.physical and not one.rdma and not one.master and one.name not in named
+    ]  # fmt: skip
+
+
+def interface_rate(one: Interface) -> float | None:
+    """Gbit/s of an interface that is up."""
+    return one.rate / _GBIT if one.rate and one.up else None
+
+
+def sockets(machine: Machine) -> int | None:
+    """CPU packages: one file for each names all CPUs that share it."""
+    waiting, count = cpu_set(machine.text(f"{CPU}/online") or ""), 0
+    while waiting:
+        shared = cpu_set(machine.text(f"{CPU}/cpu{min(waiting)}/topology/core_siblings_list") or "")
+        if min(waiting) not in shared:
+            return None
+        waiting -= shared
+        count += 1
+    return count or None
+
+
+def online(machine: Machine) -> int | None:
+    """CPUs that are online."""
+    return count_list(machine.text(f"{CPU}/online") or "") or None
+
+
+def numa_nodes(machine: Machine) -> int | None:
+    """NUMA nodes that are online."""
+    return count_list(machine.text(f"{NODE}/online") or "") or None
+
+
+def nvme(machine: Machine) -> list[str] | None:
+    """PCI addresses of NVMe controllers; None if PCI cannot be read."""
+    devices = read_devices(machine)
+    return [bdf for bdf, device in devices.items() if device.kind.startswith(NVME)] if devices else None
+
+
+def dead_nvme(machine: Machine) -> Iterator[tuple[str, str]]:
+    """NVMe controllers that the kernel does not call live, each with its state."""
+    for name in machine.names("/sys/class/nvme"):
+        state = machine.text(f"/sys/class/nvme/{name}/state")
+        if state and state != "live":
+            yield name, state
+
+
+def os_release(machine: Machine) -> dict[str, str]:
+    """ID, VERSION_ID and others of the operating system."""
+    pairs = (line.partition("=") for line in (machine.text(OS_RELEASE) or "").splitlines())
+    return {name: value.strip("\"'") for name, equals, value in pairs if equals}
+
+
+def version(text: str) -> tuple[int, ...]:
+    """The numbers at the start of a version: (5, 15, 0, 105) of 5.15.0-105-generic."""
+    match = re.match(r"\d+(?:[.-]\d+)*", text)
+    return tuple(int(number) for number in re.split(r"[.-]", match[0])) if match else ()
+
+
+def has_sysfs(machine: Machine) -> bool:
+    """Whether what /sys/class does not list is not there."""
+    return bool(machine.names("/sys/class"))
+
+
+def ram_bytes(machine: Machine) -> int | None:
+    """The memory that the kernel manages."""
+    return meminfo(machine, "MemTotal") or None
+
+
+def hugepages(machine: Machine) -> int | None:
+    """Huge pages of the default size, free or not."""
+    return named_counts((machine.text("/proc/meminfo") or "").replace(":", "")).get("HugePages_Total")
+
+
+def driver(machine: Machine) -> str | None:
+    """The version of the NVIDIA driver, as its library tells it."""
+    return read_health(machine).driver or machine.host.driver or None
+
+
+def kernel(machine: Machine) -> str | None:
+    """The kernel's release."""
+    return machine.text("/proc/sys/kernel/osrelease") or None

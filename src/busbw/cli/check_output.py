@@ -1,0 +1,78 @@
+"""What `busbw check` prints of one machine or of several, and its exit code."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from busbw.cli.streams import answer
+from busbw.cli.terminal import width
+from busbw.core.checking import CheckReport, ClusterReport
+from busbw.core.errors import UsageError
+from busbw.core.finding import Verdict
+from busbw.core.overall import exit_code, overall, worst
+from busbw.views import checks as view
+from busbw.views import rdma_qos_check
+
+FORMATS = ("table", "json", "rdma_qos_check")
+NAGIOS_WORST_LAST = (0, 1, 3, 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """How to print. With `fail_on` WARN a warning counts as a failure."""
+
+    format_name: str
+    everything: bool
+    brief: bool
+    fail_on: Verdict
+
+    def one(self, report: CheckReport) -> int:
+        """Print the report of a machine; the exit code."""
+        report.verdict = overall(report.findings, self.fail_on)
+        if self.brief:
+            code, line = view.brief(report, self.fail_on)
+            answer(line)
+            return code
+        if self.format_name == "json":
+            _print_json(report)
+        elif self.format_name == "rdma_qos_check":
+            answer(rdma_qos_check.text(report))
+        else:
+            answer(view.text(report, width(), everything=self.everything))
+        return int(exit_code(report.verdict))
+
+    def several(self, found: ClusterReport) -> int:
+        """Print the reports of several machines, and what differs between them; the exit code."""
+        for report in found.nodes:
+            report.verdict = overall(report.findings, self.fail_on)
+        if self.brief:
+            return self._lines(found)
+        if self.format_name == "rdma_qos_check":
+            raise UsageError("--format rdma_qos_check is for one machine", "use it without --hosts and with one --from")
+        if self.format_name == "json":
+            _print_json(found)
+        else:
+            answer(view.cluster_text(found, width(), everything=self.everything))
+        return int(exit_code(_verdict(found)))
+
+    def _lines(self, found: ClusterReport) -> int:
+        """A line for each machine; the exit code of the worst."""
+        lines = [view.brief(report, self.fail_on) for report in found.nodes]
+        lines += [view.brief_without(host, reason, Verdict.FAIL) for host, reason in found.silent.items()]
+        lines += [view.brief_without(file, reason, Verdict.UNKNOWN) for file, reason in found.unreadable.items()]
+        answer("".join(line for _, line in lines))
+        return max((code for code, _ in lines), key=NAGIOS_WORST_LAST.index, default=3)
+
+
+def _print_json(report: CheckReport | ClusterReport) -> None:
+    answer(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
+
+
+def _verdict(found: ClusterReport) -> Verdict:
+    """That of the worst machine. A host that did not answer is bad; so are differences, if nothing else was asked."""
+    if any(report.findings for report in found.nodes):
+        verdicts = [report.verdict for report in found.nodes]
+    else:
+        verdicts = [Verdict.FAIL if found.differences else Verdict.PASS]
+    verdicts += [Verdict.FAIL] * bool(found.silent) + [Verdict.UNKNOWN] * bool(found.unreadable)
+    return worst(verdicts)

@@ -1,0 +1,220 @@
+"""Each key of an expectations file by itself: met by the server that it was learned from, and by no server that lost it."""
+
+import json
+import tomllib
+from datetime import date
+
+import pytest
+from equipped import LOSSES, equipped
+from healthy_gpu import all_changed, changed
+from healthy_pcie import gpu_bdf, port_bdf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from busbw.check.expect import file
+from busbw.check.expect.judging import Expect, judge
+from busbw.check.expect.learn import learn
+from busbw.check.expect.text import text
+from busbw.check.machine import Machine
+from busbw.check.registry import EXPECTATIONS
+from busbw.core.finding import Verdict
+
+ALL = frozenset(one.row.id for one in EXPECTATIONS)
+BAD = {Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN}
+GOOD = tomllib.loads(text(learn(Machine(equipped().source())), ""))
+
+
+def compared(toml, tree):
+    return judge(tree.source(), [], expect=Expect(file.Text("node.toml", toml, date(2026, 11, 26)), ALL)).findings
+
+
+def bad(toml, tree):
+    return [(one.id, one.subject, one.verdict.value) for one in compared(toml, tree) if one.verdict in BAD]
+
+
+def alone(key):
+    """A file with one key, which needs a mount's path and a port's number to stand for something."""
+    table, _, name = key.partition(".")
+    values = GOOD[table] if isinstance(GOOD[table], dict) else GOOD[table][-1]
+    head, own = (f"[{table}]", "") if isinstance(GOOD[table], dict) else (f"[[{table}]]", "path = '/raid'\n" if table == "mounts" else "")
+    return f"{head}\n{own}{name} = {json.dumps(values[name])}\n" if not own or name != "path" else f"{head}\n{own}"
+
+
+ONE = {
+    "gpus.count": ("GPUs off PCI", [""]),
+    "gpus.addresses": ("GPUs off PCI", [gpu_bdf(1), gpu_bdf(2)]),
+    "gpus.model": ("model", ["GPU 2"]),
+    "gpus.memory_bytes": ("GPU memory", ["GPU 3"]),
+    "gpus.vbios": ("VBIOS", ["GPU 4"]),
+    "gpus.persistence": ("persistence", ["GPU 5"]),
+    "gpus.ecc": ("ECC", ["GPU 6"]),
+    "gpus.mig": ("MIG", ["GPU 0"]),
+    "gpus.nvlinks": ("NVLinks", ["GPU 2"]),
+    "gpus.nvlink_gb_s": ("NVLink rate", [f"GPU {gpu}" for gpu in range(8)]),
+    "gpus.nvswitches": ("NVSwitch", [""]),
+    "gpus.pcie_width": ("PCIe width", ["GPU 3"]),
+    "gpus.pcie_gt_s": ("PCIe speed of all", [f"GPU {gpu}" for gpu in range(8)]),
+    "ports.count": ("port", [""]),
+    "ports.names": ("port", ["mlx5_3"]),
+    "ports.link_layer": ("link layer", ["mlx5_4"]),
+    "ports.state": ("port state", ["mlx5_4"]),
+    "ports.rate_gbit_s": ("rate of a port", ["mlx5_5"]),
+    "ports.pcie_gt_s": ("PCIe speed of all", [f"mlx5_{port}" for port in range(8)]),
+    "ports.pcie_width": ("PCIe width of a port", ["mlx5_2"]),
+    "interfaces.count": ("interface", [""]),
+    "interfaces.names": ("interface", ["eno1"]),
+    "interfaces.rate_gbit_s": ("interface rate", ["eno1"]),
+    "interfaces.mtu": ("MTU", ["eno1"]),
+    "cpus.sockets": ("a socket", [""]),
+    "cpus.online": ("CPUs", [""]),
+    "cpus.numa_nodes": ("NUMA nodes", [""]),
+    "memory.ram_bytes": ("a memory module", [""]),
+    "memory.hugepages": ("huge pages", [""]),
+    "versions.driver_min": ("driver", [""]),
+    "versions.kernel_min": ("kernel", [""]),
+    "versions.os": ("another system", [""]),
+    "versions.os_min": ("system", [""]),
+    "storage.nvme": ("NVMe drive", ["NVMe"]),
+    "mounts.path": ("mount", ["/raid"]),
+    "mounts.type": ("mount type", ["/raid"]),
+    "mounts.min_bytes": ("size", ["/raid"]),
+    "mounts.writable": ("read only", ["/raid"]),
+}
+
+
+@pytest.mark.parametrize("key", ONE)
+def test_a_key_alone_is_met_and_its_loss_is_found(key):
+    loss, subjects = ONE[key]
+    toml, tree = alone(key), equipped()
+    found = compared(toml, tree)
+    assert {one.verdict for one in found} == {Verdict.PASS, Verdict.SKIP}
+    assert len({one.id for one in found if one.verdict is Verdict.PASS} - {"BW290", "BW293", "BW294"}) <= 1
+    LOSSES[loss].change(tree)
+    (check,) = {one[0] for one in bad(toml, tree)}
+    assert bad(toml, tree) == [(check, subject, "fail") for subject in subjects]
+    assert all(one.fix and one.stays for one in compared(toml, tree) if one.verdict is Verdict.FAIL)
+
+
+def test_there_is_a_row_here_for_every_learned_key():
+    tables = {name: value if isinstance(value, dict) else value[-1] for name, value in GOOD.items()}
+    assert {f"{name}.{key}" for name, table in tables.items() for key in table} == ONE.keys()
+
+
+@pytest.mark.parametrize(
+    ("toml", "change", "found"),
+    [
+        pytest.param(
+            "[[ports]]\nrate_gbit_s = 400", lambda t: t.file("/sys/class/infiniband/mlx5_1/ports/1/state", "1: DOWN"),
+            [("BW293", "mlx5_1", "fail")], id="a port that is down has no rate",
+        ),
+        pytest.param(
+            "[[ports]]\nlink_layer = 'InfiniBand'", lambda t: t.file("/sys/class/infiniband/mlx5_1/ports/1/state", "1: DOWN"), [],
+            id="a port that may be down",
+        ),
+        pytest.param("[versions]\nos_max = '20.04'", lambda t: t, [("BW291", "", "fail")], id="a newer system"),
+        pytest.param("[versions]\nkernel_min = '5'", lambda t: t.file("/proc/sys/kernel/osrelease", "x"), [("BW291", "", "unknown")],
+                     id="a kernel without a number"),
+        pytest.param("[gpus]\ncount = 7", lambda t: t, [("BW290", "", "warn")], id="more GPUs"),
+        pytest.param("[gpus]\ncount = 0", lambda t: t, [("BW290", "", "warn")], id="GPUs where there should be none"),
+        pytest.param(
+            "[gpus]\npcie_gt_s = 32", lambda t: t.call("nvml_load", json.dumps({gpu_bdf(1): 50})).file(
+                f"/sys/bus/pci/devices/{gpu_bdf(1)}/current_link_speed", "8.0 GT/s PCIe"),
+            [("BW297", "GPU 1", "fail")], id="the slow link of a GPU that is in use",
+        ),
+        pytest.param(
+            "[gpus]\npcie_gt_s = 32", lambda t: t.call("nvml_load", json.dumps({gpu_bdf(1): 49})).file(
+                f"/sys/bus/pci/devices/{gpu_bdf(1)}/current_link_speed", "8.0 GT/s PCIe"),
+            [], id="the slow link of an idle GPU",
+        ),
+        pytest.param(
+            "[gpus]\npcie_width = 16\npcie_gt_s = 64", lambda t: [
+                t.drop(f"/sys/bus/pci/devices/{gpu_bdf(gpu)}/{which}_link_{what}")
+                for gpu in range(8) for which in ("current", "max") for what in ("speed", "width")],
+            [("BW297", f"GPU {gpu}", "fail") for gpu in range(8)], id="links that only NVML shows",
+        ),
+        pytest.param("[gpus]\nnvlink_gb_s = 25", all_changed(links=[]), [("BW292", f"GPU {gpu}", "unknown") for gpu in range(8)],
+                     id="the rate of no link"),
+        pytest.param("[gpus]\nnvlinks = 18", lambda t: t.failing("nvml_health", "x").failing("nvml", "x"), [("BW292", "", "unknown")],
+                     id="NVLinks without NVML"),
+        pytest.param("[gpus]\ncount = 8", lambda t: t.failing("nvml_health", "x").failing("nvml", "x"), [("BW290", "", "unknown")],
+                     id="GPUs without NVML"),
+        pytest.param("[storage]\nnvme = 3", lambda t: [t.drop(path) for path in list(t.paths) if path.startswith("/sys/bus/pci")],
+                     [("BW298", "NVMe", "unknown")], id="drives without PCI"),
+        pytest.param("[[mounts]]\npath = '/raid/'", lambda t: t, [], id="a slash at the end"),
+        pytest.param("[[mounts]]\npath = '/'", lambda t: t, [], id="the root"),
+        pytest.param("[[mounts]]\npath = '/data sets'\nwritable = false", lambda t: t, [], id="a mount that may be read-only"),
+        pytest.param("[[mounts]]\npath = '/raid'\nmin_bytes = 1", lambda t: t.call("space /raid", "[]"), [("BW298", "/raid", "unknown")],
+                     id="a size that is none"),
+        pytest.param("[memory]\nram_bytes = 2164111503361\nram_tolerance = 0.0", lambda t: t, [("BW296", "", "fail")], id="no tolerance"),
+        pytest.param("[gpus]\nmodel = 'NVIDIA H100 80GB HBM3'", changed(7, error="x"), [("BW290", "GPU 7", "fail")], id="a silent GPU"),
+    ],
+)  # fmt: skip
+def test_single_keys(toml, change, found):
+    tree = equipped()
+    change(tree)
+    assert bad(toml, tree) == found
+
+
+FIXES = {
+    "persistence": "nvidia-persistenced", "ECC": "nvidia-smi -i 6 -e 1; nvidia-smi -i 6 -r", "MIG": "nvidia-smi -i 0 -mig 0",
+    "VBIOS": "update the VBIOS of GPU 4", "model": "replace GPU 2, or correct", "GPU memory": "nvidia-smi -q -i 3",
+    "read only": "mount -o remount,rw /raid", "mount type": "findmnt /raid", "mount": "mount /raid;",
+    "huge pages": "sysctl -w vm.nr_hugepages=5128", "half the RAM": "dmidecode", "dead NVMe drive": "nvme smart-log /dev/nvme2",
+    "PCIe width": f"the link speed of {gpu_bdf(3)}'s slot", "rate of a port": "mlxlink -d mlx5_5 -m", "GPUs off PCI": gpu_bdf(1),
+    "NVLinks": "nvidia-smi nvlink -s -i 2;",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FIXES)
+def test_fixes_name_the_part(name):
+    loss, tree = LOSSES[name], equipped()
+    loss.change(tree)
+    whole = text(learn(Machine(equipped().source())), "")
+    one = next(one for one in compared(whole, tree) if one.verdict is Verdict.FAIL and (one.id, one.subject) == (loss.check, loss.subject))
+    assert FIXES[name] in one.fix
+
+
+def test_evidence_of_what_is_not_there():
+    tree = equipped()
+    for name in ("all ports", "mount"):
+        LOSSES[name].change(tree)
+    for path in [path for path in tree.paths if tree.paths[path].get("text", "").strip() in ("0x010802", "0x068000")]:
+        tree.drop(path.rpartition("/")[0])
+    whole = text(learn(Machine(equipped().source())), "")
+    seen = {one.evidence[0].seen for one in compared(whole, tree) if one.verdict is Verdict.FAIL}
+    assert seen == {"none", "no such mount"}
+
+
+def test_the_device_of_two_ports_has_one_link():
+    """A dual-port card is one PCI function, as mlx4 has it."""
+    tree = equipped(ports=1)
+    for name in ("link_layer", "state", "rate"):
+        tree.file(
+            f"/sys/class/infiniband/mlx5_0/ports/2/{name}", tree.paths[f"/sys/class/infiniband/mlx5_0/ports/1/{name}"]["text"].strip()
+        )
+    tree.file(f"/sys/bus/pci/devices/{port_bdf(0)}/current_link_width", "8")
+    toml = "[[ports]]\ncount = 2\npcie_width = 16"
+    assert bad(toml, tree) == [("BW297", "mlx5_0", "fail")]
+    assert bad("[[ports]]\nnames = ['mlx5_0', 'mlx5_0:2', 'mlx5_1']", tree) == [("BW293", "mlx5_1", "fail")]
+
+
+def test_mutes_of_other_hosts_and_none():
+    mute = '[[mute]]\ncheck = "nic-mtu"\nreason = "x"\nuntil = 2020-01-01\nhost = "{host}"\n'
+    assert bad(mute.format(host="gpu-1"), equipped()) == [("BW299", "nic-mtu", "warn")]
+    (other,) = [one for one in compared(mute.format(host="gpu-2"), equipped()) if one.id == "BW299"]
+    assert (other.verdict, other.message) == (Verdict.SKIP, "the file mutes nothing on this host")
+
+
+@given(st.lists(st.integers(0, 999), min_size=1, max_size=4), st.lists(st.integers(0, 999), min_size=1, max_size=4))
+def test_versions_are_ordered_by_their_numbers(one, other):
+    from busbw.check.expect.seen import version
+
+    first, second = ".".join(map(str, one)), "-".join(map(str, other))
+    assert (version(first) < version(f"{second}-generic")) == (one < other)
+
+
+def test_rows_are_complete():
+    for one in EXPECTATIONS:
+        row = one.row
+        assert all((row.title, row.right, row.why, row.fix, row.stays, row.reads)), row.name
+        assert row.id.startswith("BW29") and row.layer.value == "expected"
