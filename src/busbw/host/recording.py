@@ -101,7 +101,7 @@ def parse_archive(text: str | bytes, name: str = "recording") -> Source:
     data = text.encode() if isinstance(text, str) else text
     try:
         first, *entries = _DECODER.decode_lines(data)
-    except ValueError as error:  # a line is wrong, or there is none
+    except (ValueError, RecursionError) as error:  # a line is wrong, or there is none
         raise _refused(data, name) from error
     if first != _Entry(schema=SCHEMA) or not all(map(_described, entries)):
         raise _refused(data, name)
@@ -117,7 +117,7 @@ def _refused(data: bytes, name: str) -> UsageError:
     for number, line in enumerate(data.splitlines(), 1):
         try:
             entry = _DECODER.decode(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             entry = _Entry()
         if entry != _Entry(schema=SCHEMA) if number == 1 else not _described(entry):
             expected = f'{{"schema": "{SCHEMA}"}}' if number == 1 else "a path or a call"

@@ -6,9 +6,9 @@ Names and units are node_exporter's where it has them: its collectors infiniband
 import re
 from collections.abc import Iterator
 
+from busbw.core.unseen import seen
 from busbw.core.vitals import TCP
 from busbw.core.watched import BY_NAME, LEVELS
-from busbw.core.unseen import seen
 from busbw.core.watching import Exposition, Link
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
