@@ -78,6 +78,7 @@ def timelines_are_chrome_traces():
         hvd.allreduce(mine(3), name="traced")
     hvd.stop_timeline()
     if hvd.rank() == 0:
+        assert path.stat().st_mode & 0o777 == 0o600
         events = json.loads(path.read_text())
         assert not trace_events.faults(events)
         (process,) = [event["pid"] for event in events if event.get("args") == {"name": "allreduce.traced"}]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.secret_names import secret_name
 from busbw.launch import interfaces
 from busbw.launch.cleanup import MARKER
 from busbw.launch.hosts import Host
@@ -75,7 +76,9 @@ def command(
     for name, value in {**(env or {}), **interfaces.variables(ifname)}.items():
         if not _VARIABLE.fullmatch(name):
             raise UsageError(f"'{name}' is not the name of an environment variable", "write NAME=VALUE")
-        line += ["-x", f"{name}={value}"]
+        # Other users of this host see the command line. mpirun takes a secret from its own environment.
+        named = secret_name(name) and os.environ.get(name) == value
+        line += ["-x", name if named else f"{name}={value}"]
     return [*line, *program]
 
 

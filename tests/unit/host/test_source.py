@@ -132,7 +132,10 @@ def test_file_names_of_any_bytes_are_recorded(tmp_path: Path) -> None:
     assert parse_archive(recording.archive().encode()).names("/shm") == ("bad?",)
 
 
-@pytest.mark.parametrize("line", [b'{"path": "/a", "base64": "!"}', b'{"path": "/a", "text": "\xff"}', b'{"path": 5}', b"[]", b""])
+DEEP = b'{"path": "/a", "else": ' + b"[" * 100_000
+
+
+@pytest.mark.parametrize("line", [b'{"path": "/a", "base64": "!"}', b'{"path": "/a", "text": "\xff"}', b'{"path": 5}', b"[]", b"", DEEP])
 def test_the_line_of_an_archive_that_is_wrong_is_named(line: bytes) -> None:
     with pytest.raises(UsageError, match=r"a\.jsonl: line 2 is"):
         parse_archive(b'{"schema": "busbw.host/1"}\n' + line + b"\n{}\n", "a.jsonl")

@@ -132,4 +132,4 @@ def test_control_characters_of_ras_reach_no_terminal(capsys):
     with service(as_json(comm(1, [rank(0, 4), rank(1, 3, host="h1\x1b[2J\r\x9b")]))) as ras:
         _, out = check(capsys, "--ras", ras)
     assert not set(out) & {"\x1b", "\r", "\x9b"}
-    assert "h1?[2J??" in out
+    assert r"h1\u001b[2J\u000d\u009b" in out

@@ -94,6 +94,12 @@ def test_user_ssh_options_are_kept_and_only_for_ssh():
     assert mpirun.ssh_args({"OMPI_MCA_plm_rsh_agent": "/usr/bin/ssh -q"}) == "-o BatchMode=yes -o ConnectTimeout=10"
 
 
+def test_a_secret_is_not_on_the_command_line(monkeypatch):
+    monkeypatch.setenv("NCCL_AUTH_TOKEN", "s3cret")
+    line = mpirun.command(FIVE, ["rank"], 2, HOSTS, env={"NCCL_AUTH_TOKEN": "s3cret", "NCCL_DEBUG": "INFO"})
+    assert "s3cret" not in " ".join(line) and line[line.index("NCCL_AUTH_TOKEN") - 1] == "-x" and "NCCL_DEBUG=INFO" in line
+
+
 def test_an_invalid_variable_name_is_refused():
     with pytest.raises(UsageError, match="'A B' is not the name"):
         mpirun.command(FIVE, ["rank"], 1, env={"A B": "1"})

@@ -13,6 +13,9 @@ import pytest
 
 import busbw
 from busbw import UsageError
+from busbw.core.wire import decode
+from busbw.measure.record import Record
+from busbw.session.sink import Sink
 
 
 def test_a_sweep_by_name_returns_rows_and_findings() -> None:
@@ -100,3 +103,17 @@ def test_added_text_is_part_of_the_error() -> None:
     error = UsageError("boom")
     error.add(", after the row of 1M")
     assert str(error) == "boom, after the row of 1M"
+
+
+def test_a_result_holds_no_secret_and_only_its_owner_reads_it(tmp_path, monkeypatch):
+    file, secret = tmp_path / "result.json", "s3cret-v4lue"
+    setting = "-o PasswordAuthentication=no"
+    for name, value in (("SLURM_JWT", secret), ("NCCL_X", f"--password {secret}"), ("NCCL_Y", f"Bearer {secret}"), ("NCCL_SSH", setting)):
+        monkeypatch.setenv(name, value)
+    argv = ["busbw", "run", "--launcher-args", f"-x HF_TOKEN={secret}", f"--token={secret}", "-n", "2"]
+    spec = busbw.SweepSpec(collective="all_reduce", min_bytes=8, max_bytes=8)
+    result = busbw.run(spec, engine="sim", ranks=2, argv=argv, sink=Sink(Record(file)))
+    assert secret not in file.read_text() and file.stat().st_mode & 0o777 == 0o600
+    assert result.argv == ["busbw", "run", "--launcher-args", "-x HF_TOKEN=***", "--token=***", "-n", "2"]
+    assert result.environment["NCCL_SSH"] == setting and result.environment["SLURM_JWT"] == "***"
+    assert decode(file.read_bytes(), busbw.Result).rows == result.rows

@@ -4,6 +4,7 @@ It uses only the standard library, so it also runs if busbw's dependencies are i
 """
 
 import contextlib
+import errno
 import hashlib
 import hmac
 import json
@@ -19,6 +20,7 @@ from busbw.host.addresses import local, mtu
 
 LARGE = "small packets pass and large ones are lost: a port on the path has a smaller MTU"
 _RETRY_S = 0.2
+_MOST = 512  # connections at once, half of the descriptors that a process usually may have
 _HELLO = 32  # bytes of the code that a connection begins with
 _BULK = 256 << 10  # bytes in each direction: several packets at any MTU
 _BULK_S = 4.0  # for them; they take milliseconds, and a lost packet is sent again within a second
@@ -78,26 +80,40 @@ def _code(token: bytes, word: bytes) -> bytes:
 
 
 def _answer(listening: socket.socket, token: bytes, deadline: float) -> None:
-    """Answer each connection that has the code."""
+    """Answer each connection that has the code, _MOST at once."""
     listening.settimeout(_RETRY_S)
+    waiting = threading.Semaphore(_MOST)
     while time.monotonic() < deadline:
         try:
             connection, _ = listening.accept()
         except TimeoutError:
             continue
-        except OSError:
-            return
-        threading.Thread(target=_serve, args=(connection, token), daemon=True).start()
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED):
+                return
+            time.sleep(_RETRY_S)  # strangers hold all descriptors, for a second each
+            continue
+        if waiting.acquire(blocking=False):
+            threading.Thread(target=_serve, args=(connection, token, waiting), daemon=True).start()
+        else:
+            connection.close()  # a peer tries again
 
 
-def _serve(connection: socket.socket, token: bytes) -> None:
-    with connection, contextlib.suppress(OSError):
-        connection.settimeout(1)
-        if hmac.compare_digest(connection.recv(_HELLO), _code(token, b"hello")):
-            connection.settimeout(_BULK_S)
-            connection.sendall(_code(token, b"here"))
-            if _drained(connection):
-                connection.sendall(bytes(_BULK))
+def _serve(connection: socket.socket, token: bytes, waiting: threading.Semaphore) -> None:
+    try:
+        with connection, contextlib.suppress(OSError):
+            _speak(connection, token)
+    finally:
+        waiting.release()
+
+
+def _speak(connection: socket.socket, token: bytes) -> None:
+    connection.settimeout(1)
+    if hmac.compare_digest(connection.recv(_HELLO), _code(token, b"hello")):
+        connection.settimeout(_BULK_S)
+        connection.sendall(_code(token, b"here"))
+        if _drained(connection):
+            connection.sendall(bytes(_BULK))
 
 
 def _drained(connection: socket.socket) -> bool:

@@ -10,7 +10,6 @@ import os
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any, BinaryIO
 
 NEGOTIATE, CYCLE = "NEGOTIATE_{}", "CYCLE_START"
@@ -34,7 +33,8 @@ class Timeline:
         """
         self.stop()
         with self._lock:
-            self._file = Path(path).open("wb", buffering=0)  # noqa: SIM115 - until stop
+            owner_only = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+            self._file = os.fdopen(owner_only, "wb", buffering=0)
             self._processes, self._began_s, self._mark_cycles = {}, time.monotonic(), mark_cycles
             self._write(
                 self._named("process_name", 0, name="rank 0", start_time_since_epoch_in_micros=time.time_ns() // 1000), before=b"[\n"
