@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 
 from healthy import healthy
-from healthy_gpu import DRIVER, all_changed, changed
+from healthy_gpu import DRIVER, all_changed, changed, links
 from healthy_pcie import gpu_bdf, port_bdf
 from tree import Change, Tree
 
@@ -129,6 +129,7 @@ LOSSES = {
     "NVLinks": Loss(changed(2, links=_links(17)), "BW292", "GPU 2", "is 17, not 18"),
     "all NVLinks": Loss(all_changed(links=[]), "BW292", "GPU 0", "is 0, not 18"),
     "NVLink rate": Loss(all_changed(links=_links(18, speed_mbps=13281)), "BW292", "GPU 0", "12.5 GB/s, not 25 GB/s"),
+    "a slow NVLink": Loss(changed(2, links=links(speed_mbps=13281)), "BW292", "GPU 2", "12.5 GB/s, not 25 GB/s"),
     "NVSwitch": Loss(lambda tree: tree.drop("/sys/bus/pci/devices/0000:06:00.0"), "BW292", "", "3 NVSwitches, expected 4"),
     "port": Loss(_without_ports(3), "BW293", "mlx5_3", "7 RDMA ports, expected 8"),
     "all ports": Loss(_without_ports(*range(8)), "BW293", "mlx5_0", "0 RDMA ports, expected 8"),

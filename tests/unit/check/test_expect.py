@@ -153,6 +153,11 @@ def test_a_recorded_host_without_the_condition_of_its_gpus():
     assert [(one["count"], one["rate_gbit_s"]) for one in table["ports"]] == [(8, 400)]
 
 
+def test_the_largest_group_stands_first():
+    tree = equipped().file("/sys/class/infiniband/mlx5_0/ports/1/rate", "100 Gb/sec (4X EDR)")
+    assert [(one["count"], one["rate_gbit_s"]) for one in tomllib.loads(learned(tree))["ports"]] == [(7, 400), (1, 100)]
+
+
 def test_a_snapshot_has_what_is_compared():
     source = parse_archive(snapshot(equipped().source()))
     assert text(learn(Machine(source)), "Learned from a test.") == GOOD
