@@ -132,6 +132,36 @@ def test_parts_are_judged_apart_the_worst_first():
     assert "/dev/nvme4" in of(seen, "nvme4").fix
 
 
+@pytest.mark.parametrize(("lines", "ending"), [(3, "h ago"), (4, "; and 1 more"), (5, "; and 2 more")])
+def test_three_signs_of_a_part_are_named(lines, ending):
+    texts = [line for line, _, _ in FIRES["nic-firmware-health"]][:lines]
+    (one,) = found("nic-firmware-health", logged(*texts, ago_s=7200))
+    assert one.message.endswith(ending) and one.message.count(" ago") == 3
+
+
+@pytest.mark.parametrize(("tasks", "ending"), [(3, "d ago"), (4, "; and 1 more")])
+def test_three_of_what_is_over_are_named(tasks, ending):
+    texts = [f"INFO: task python{number}:7 blocked for more than 120 seconds." for number in range(tasks)]
+    (one,) = found("hung-task", logged(*texts, ago_s=3 * DAY_S))
+    assert one.verdict is PASS and one.message.endswith(ending) and len(one.evidence) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("hung-task", "A line holds for 24 h (the kernel stops"),
+        ("nic-slot-power", "A line holds until the next boot (the slot"),
+        (
+            "nfs-not-responding",
+            "A line holds until the next boot or a line that ends it (the kernel logs OK when the server "
+            "responds again); another for 24 h (",
+        ),
+    ],
+)
+def test_the_page_of_a_rule_says_how_long_a_line_holds(name, words):
+    assert words in next(rule.row.why for rule in RULES if rule.row.name == name)
+
+
 def test_adapter_with_two_ports_is_named_by_its_ports():
     tree = healthy()
     tree.link("/sys/class/infiniband/mlx5_9/device", "../../../0000:44:00.0").file(

@@ -6,6 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from looking import found, of
 
+from busbw.check.gpu.nvlink_registers import reading
+from busbw.check.kernel_log.log import span
 from busbw.core.finding import Verdict
 from busbw.host.kernel_log import logged_xids
 
@@ -54,6 +56,8 @@ def at(ago_s: float, *texts: str):
         ("154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)", 9999, FAIL),
         ("154, GPU recovery action changed from 0x0 (None) to 0x3 (Drain P2P)", 9999, FAIL),
         ("154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)", 60, PASS),
+        ("154, something without an action", 60, FAIL),
+        ("168, Reduced memory capacity", 9 * DAY_S, WARN),  # watched until the next boot or a reset
     ],
 )
 def test_xid_by_number_text_and_age(text, ago_s, verdict):
@@ -66,6 +70,21 @@ def test_registers_of_xid_74_count_on_hopper_alone():
     line = GPU_1 + "74, NVLink: fatal error detected on link 6(0x1, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)"
     assert found("gpu-xid", at(60, line))[0].verdict is PASS
     assert found("gpu-xid", changed(1, sm=80), at(60, line))[0].verdict is FAIL
+
+
+@pytest.mark.parametrize("register", range(7))
+def test_bits_of_the_registers_of_xid_74(register):
+    harmless = {0: {0, 23, 30}, 4: {20, 23, 26, 29}}.get(register, set())
+    secondary = {0: {1, 20}, 3: {16, 17}}.get(register, set())
+    for bit in range(32):
+        registers = ", ".join(hex((place == register) << bit) for place in range(7))
+        expected = "harmless" if bit in harmless else "secondary" if bit in secondary else ""
+        assert reading(f", NVLink: fatal error detected on link 6({registers})") == expected, (register, bit)
+
+
+@pytest.mark.parametrize("text", ["NVLink: failed to train link 1", "on link 6(0x0, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)", "on link 6(0x1, 0x0)"])
+def test_lines_of_xid_74_without_bits_tell_nothing_of_them(text):
+    assert reading(text) == ""
 
 
 XID_46 = GPU_1 + "46, pid=7, name=python3, Ch 00000001"
@@ -81,6 +100,7 @@ LOADED = "nvidia-nvlink: Nvlink Core is being initialized, major device number 2
     [
         (XID_46, RESET, PASS),
         (XID_46, WRITTEN, PASS),
+        (XID_46, "nvidia 0000:43:00.0: resetting", FAIL),
         (XID_46, NONE, PASS),
         (XID_46, OTHER_RESET, FAIL),
         (XID_46, NONE.replace("43:00", "1b:00"), FAIL),
@@ -98,6 +118,11 @@ def test_a_reset_of_the_gpu_ends_it(error, later, verdict):
     assert len(seen) == (2 if bus == "0000:1b:00" and "Xid" in later else 1)
     before = found("gpu-xid", at(7200, later), at(3600, error))
     assert of(before, "GPU 1").verdict is FAIL, "a reset before the error ends nothing"
+
+
+def test_a_reset_ends_what_is_watched():
+    (one,) = found("gpu-xid", at(7200, GPU_1 + "168, Reduced memory capacity"), at(3600, RESET))
+    assert one.verdict is PASS and one.message.endswith("the GPU was reset since")
 
 
 def test_one_finding_for_each_gpu_the_worst_first():
@@ -151,6 +176,11 @@ def test_a_log_that_cannot_be_read_is_told(name, reason, optional, fix):
     (one,) = found(name, lambda tree: tree.failing("kmsg", reason))
     assert (one.verdict, one.optional, one.fix) == (UNKNOWN, optional, fix)
     assert reason in one.message
+
+
+def test_spans_of_time():
+    seen = [span(seconds) for seconds in (0, 1, 59, 60, 3599, 3600, 86399, 86400, 30 * 86400)]
+    assert seen == ["0 s", "1 s", "59 s", "1 min", "60 min", "1 h", "24 h", "1 d", "30 d"]
 
 
 def test_a_log_that_lost_its_beginning_says_how_far_it_reaches():
