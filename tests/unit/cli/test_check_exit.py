@@ -104,6 +104,16 @@ def test_what_is_not_offered_is_counted_apart_and_named_last(tmp_path: Path, cap
     assert kinds == sorted(kinds, key=["UNKNOWN", "WARN", "NO"].index)
 
 
+def test_checks_that_fail_to_judge_a_part_for_one_reason_are_printed_once(files: dict[str, str], capsys: Output) -> None:
+    guarded(["check", "--from", files["lost"]])
+    one = capsys.readouterr().out
+    guarded(["check", "--from", files["lost"], "--from", files["good"]])
+    several = capsys.readouterr().out
+    for text in (one, several):
+        assert text.count("GPU 3: NVML cannot read it: Unknown Error") == 1
+        assert "the same in: gpu-ecc-mode, gpu-ecc-uncorrected, gpu-remap-pending" in " ".join(text.split())
+
+
 def test_a_snapshot_says_how_long_it_is(tmp_path: Path) -> None:
     first, *others = snapshot(healthy().source()).splitlines()
     assert msgspec.json.decode(first) == {"schema": "busbw.host/1", "lines": len(others)}
