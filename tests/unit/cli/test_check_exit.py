@@ -87,6 +87,15 @@ def test_exit_codes_of_snapshots(names: list[str], code: int, nagios: int, line:
     assert all(one.startswith("BUSBW ") and one.count("|") <= 1 for one in lines)
 
 
+@pytest.mark.parametrize("words", [["--only", "nosuch"], ["--layer", "nosuch"], ["--nosuch"], ["--load", "1", "--from", "x"]])
+def test_options_that_are_wrong_are_unknown_to_a_monitor(words: list[str], capsys: Output) -> None:
+    assert guarded(["check", *words]) == 2
+    assert not capsys.readouterr().out
+    assert guarded(["check", *words, "--brief"]) == 3
+    said = capsys.readouterr().out
+    assert said.startswith("BUSBW UNKNOWN - ") and said.count("\n") == 1
+
+
 def test_json_has_the_verdict_and_what_is_optional(files: dict[str, str], capsys: Output) -> None:
     for name, verdict in (("good", "pass"), ("warned", "warn"), ("lost", "fail"), ("strange", "unknown")):
         guarded(["check", "--from", files[name], "--format", "json"])
