@@ -176,6 +176,23 @@ def test_rdma_driver_without_a_card(change, verdict):
     assert [one.verdict for one in run("nic-missing", tree)] == [verdict]
 
 
+def test_names_that_an_administrator_gave_have_no_gap():
+    tree = healthy()
+    for path in list(tree.paths):
+        if path.startswith("/sys/class/infiniband/mlx5_3/"):
+            tree.paths[path.replace("mlx5_3", "storage0")] = tree.paths.pop(path)
+    (one,) = run("nic-missing", tree)
+    assert (one.verdict, one.optional) == (UNKNOWN, True)
+
+
+@pytest.mark.parametrize("file", ["state", "phys_state"])
+def test_port_whose_state_gives_an_error_fails(file):
+    tree = healthy().error(f"{PORT}/{file}", "input/output error")
+    name = {"state": "nic-state", "phys_state": "device-files"}[file]
+    (bad,) = [one for one in run(name, tree) if one.verdict is not PASS]
+    assert (bad.subject, bad.verdict) == ("mlx5_3", FAIL)
+
+
 def test_card_that_reads_as_ones_fails():
     tree = healthy()
     tree.data(f"/sys/bus/pci/devices/{port_bdf(3)}/config", b"\xff" * 64)
