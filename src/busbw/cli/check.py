@@ -51,15 +51,32 @@ def _line_for_a_monitor(run: Callable[..., int | None]) -> Callable[..., int | N
         except BusbwError as error:
             if not options["brief"]:
                 raise
-            name = ", ".join(options["files"]) or options["hosts"] or options["hostfile"] or platform.node()
-            code, line = view.brief_without(name, error.message.removeprefix(f"{name}: "), Verdict.UNKNOWN)
-            answer(line)
-            return code
+            return _not_checked(", ".join(options["files"]) or options["hosts"] or options["hostfile"], error.message)
 
     return guarded
 
 
-@click.group("check", invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+def _not_checked(name: str, reason: str) -> int:
+    code, line = view.brief_without(name or platform.node(), reason.removeprefix(f"{name}: "), Verdict.UNKNOWN)
+    answer(line)
+    return code
+
+
+class _Check(click.Group):
+    """With --brief, options that are wrong give the line and code of unknown too: the usual code 2 would mean critical."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any) -> click.Context:
+        """The context of a command line."""
+        brief = "--brief" in args
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except (BusbwError, click.ClickException) as error:
+            if not brief:
+                raise
+            raise click.exceptions.Exit(_not_checked("", error.message)) from error
+
+
+@click.group("check", cls=_Check, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--only", multiple=True, metavar="CHECK", callback=_known, help="only this check, by name or id; may be repeated")
 @click.option("--layer", multiple=True, type=click.Choice([layer.value for layer in Layer], case_sensitive=False), help="only this layer")
 @click.option(

@@ -117,6 +117,15 @@ def test_devices_that_are_no_gpu_are_not_missed(line):
     assert one.verdict is PASS
 
 
+@pytest.mark.parametrize(("change", "verdict"), [(lambda tree: tree, FAIL), (in_container, UNKNOWN)])
+def test_gpus_with_a_device_file_are_missed_on_the_host(change, verdict):
+    files = {f"nvidia{index}": "" for index in range(8)}
+    pcie = all_changed(links=[], name="NVIDIA L40S")
+    (one,) = found("gpu-missing", without_switches, pcie, lambda tree: tree.files("/dev", **files), change, tree=healthy(gpus=6))
+    assert one.verdict is verdict
+    assert verdict is UNKNOWN or one.message == "8 GPUs of this boot have a device file, PCI shows 6"
+
+
 def test_a_jetson_has_no_gpu_on_pci():
     tree = healthy(gpus=0).file("/proc/device-tree/compatible", "nvidia,p3737-0000+p3701-0000 nvidia,tegra234")
     (one,) = found("gpu-missing", without_switches, tree=tree)

@@ -132,6 +132,17 @@ def test_port_of_another_model_is_missed_only_if_it_had_a_link():
     assert {found.verdict for found in run("nic-state", tree) if found.subject == "mlx5_8"} == {FAIL}
 
 
+def test_a_second_storage_port_that_never_had_a_link_is_not_missed():
+    tree = healthy(ports=10)
+    for index in (8, 9):
+        tree.file(f"/sys/class/infiniband/mlx5_{index}/board_id", "MT_0000000359")
+        tree.file(f"/sys/class/infiniband/mlx5_{index}/ports/1/rate", "100 Gb/sec (4X EDR)")
+    tree.files("/sys/class/infiniband/mlx5_9/ports/1", state="1: DOWN").file(
+        "/sys/class/infiniband/mlx5_9/ports/1/counters/link_downed", "0"
+    )
+    assert {found.subject: found.verdict for found in run("nic-state", tree) if found.verdict is not PASS} == {"mlx5_9": WARN}
+
+
 @pytest.mark.parametrize(
     ("line", "verdict"),
     [
@@ -163,6 +174,23 @@ def test_rdma_driver_without_a_card(change, verdict):
         tree.drop(f"/sys/bus/pci/devices/0000:0{number}:00.0")
     change(tree)
     assert [one.verdict for one in run("nic-missing", tree)] == [verdict]
+
+
+def test_names_that_an_administrator_gave_have_no_gap():
+    tree = healthy()
+    for path in list(tree.paths):
+        if path.startswith("/sys/class/infiniband/mlx5_3/"):
+            tree.paths[path.replace("mlx5_3", "storage0")] = tree.paths.pop(path)
+    (one,) = run("nic-missing", tree)
+    assert (one.verdict, one.optional) == (UNKNOWN, True)
+
+
+@pytest.mark.parametrize("file", ["state", "phys_state"])
+def test_port_whose_state_gives_an_error_fails(file):
+    tree = healthy().error(f"{PORT}/{file}", "input/output error")
+    name = {"state": "nic-state", "phys_state": "device-files"}[file]
+    (bad,) = [one for one in run(name, tree) if one.verdict is not PASS]
+    assert (bad.subject, bad.verdict) == ("mlx5_3", FAIL)
 
 
 def test_card_that_reads_as_ones_fails():
