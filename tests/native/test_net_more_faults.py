@@ -11,7 +11,7 @@ from rails import Rails
 pytestmark = [pytest.mark.netlab, pytest.mark.timeout(240), pytest.mark.xdist_group("native faults")]
 
 SOME = 20_000  # bytes of a message of one chunk
-DOUBT_S = 3.0
+DOUBT_S = 12.0
 
 
 def begin(peer: Peer, name: str, comm: int, messages: list[list[int]], limit_s: float = 20) -> None:

@@ -15,15 +15,15 @@ from rails import Rails
 
 pytestmark = [pytest.mark.netlab, pytest.mark.timeout(240), pytest.mark.xdist_group("native")]
 
-M = 1 << 20
+SIZE = 1 << 20
 ETHERNET, HEADERS = 14, 52
-# On a busy machine a timer is late by more than the 0.5 ms that 64 kB take at 1 Gbit/s, and then tbf itself misses its rate:
-# a plain TCP stream got 85 to 97 % of what it gets with this.
-BURST_KB = 256
+# Rates are low, so that they do not depend on the processors: benchmarks/net_loopback.py measures high ones. On a busy machine a timer is
+# late by milliseconds, in which tbf makes up for what it did not send from its burst: 64 kB take 4 ms at 125 Mbit/s.
+BURST_KB = 64
 OVERSHOOT = 1.02  # a burst, and messages whose bytes came just before the time that is looked at
 STARTED_S = 0.5
 GOES_ON_S = 2.0
-SOME = 50
+SOME = 12
 
 
 def limited(rails: Rails, rate_mbit: float, mtu: int) -> Rails:
@@ -44,10 +44,10 @@ def payload(mtu: int) -> float:
 
 
 def begin(a: Peer, b: Peer, seconds: float, rate_mbit: float) -> int:
-    """Start 1 MiB messages for about this many seconds; returns their number."""
+    """Start messages for about this many seconds; returns their number."""
     sender, receiver = link(a, b)[0]
-    count = int(seconds * rate_mbit * 1e6 / 8 / M)
-    some = [[M, number, 0] for number in range(count)]
+    count = int(seconds * rate_mbit * 1e6 / 8 / SIZE)
+    some = [[SIZE, number, 0] for number in range(count)]
     a.start("traffic", flows=[{"comm": sender, "way": "send", "messages": some}])
     b.start("traffic", flows=[{"comm": receiver, "way": "recv", "messages": some}])
     return count
@@ -58,22 +58,22 @@ def mbit_s(flow: dict[str, Any], start: float, end: float) -> float:
     busy machine ran something else does not count against the link.
     """
     times = [one for one in flow["times"] if start <= one <= end]
-    return statistics.median(SOME * M * 8 / 1e6 / (after - before) for before, after in zip(times, times[SOME:], strict=False))
+    return statistics.median(SOME * SIZE * 8 / 1e6 / (after - before) for before, after in zip(times, times[SOME:], strict=False))
 
 
-def test_a_one_gigabit_link_is_saturated(job, own_rails):
-    a, b = job(limited(own_rails(1), 1000, mtu=1500))
-    count = begin(a, b, 2.5, 1000)
+def test_a_link_is_saturated(job, own_rails):
+    a, b = job(limited(own_rails(1), 250, mtu=1500))
+    count = begin(a, b, 2.5, 500)
     sent, received = a.result()["flows"][0], b.result()["flows"][0]
     fine(sent, received, messages=count)
-    got, most = mbit_s(received, received["times"][0] + STARTED_S, received["ended"]), 1000 * payload(1500)
-    assert 0.97 * most <= got <= OVERSHOOT * most
+    got, most = mbit_s(received, received["times"][0] + STARTED_S, received["ended"]), 250 * payload(1500)
+    assert 0.9 * most <= got <= OVERSHOOT * most
 
 
 def test_four_nics_are_saturated_and_three_after_a_failure(job, own_rails):
-    rails = limited(own_rails(4), 500, mtu=9000)
+    rails = limited(own_rails(4), 125, mtu=9000)
     a, b = job(rails)
-    count = begin(a, b, 5, 2000)
+    count = begin(a, b, 5, 500)
     time.sleep(STARTED_S + 1.5)
     rails.cut(3)
     lost = time.monotonic()
@@ -81,5 +81,5 @@ def test_four_nics_are_saturated_and_three_after_a_failure(job, own_rails):
     fine(sent, received, messages=count)
     four = mbit_s(received, received["times"][0] + STARTED_S, lost)
     three = mbit_s(received, lost + GOES_ON_S, received["ended"])
-    assert 0.95 * 2000 <= four <= OVERSHOOT * 2000 * payload(9000)
-    assert 0.95 * 1500 <= three <= OVERSHOOT * 1500 * payload(9000)
+    assert 0.9 * 500 <= four <= OVERSHOOT * 500 * payload(9000)
+    assert 0.9 * 375 <= three <= OVERSHOOT * 375 * payload(9000)

@@ -90,7 +90,7 @@ def test_a_link_that_goes_down_meanwhile_is_named(two_hosts):
             flapping.kill()
         process.kill()
     line = done.stdout.splitlines()[0]
-    port = f"port {second.interface} of 10.77.0.2: the link went down: cable, optic, or the other end (carrier_down_count 0."
+    port = f"port {second.interface} of 10.77.0.2: the link went down: cable, optic, or the other end (carrier_down_count "
     assert port in line and line.endswith("/s)"), line
 
 

@@ -2,8 +2,12 @@
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
+import pytest
+import yaml
 from prometheus_client import parser
 
 from busbw.core.finding import Verdict
@@ -12,6 +16,7 @@ from busbw.core.watched import BY_ETHTOOL, BY_NAME, LEVELS, ON_PORT
 from busbw.core.watching import ETHERNET, HOST, IB, NVLINK, PCIE, Exposition, Link, Said
 from busbw.views import prometheus
 
+ROOT = Path(__file__).parents[3]
 PORT = Link("mlx5_0:2", IB, 50e9, ("ib0",), device="mlx5_0", port="2")
 LINKS = (
     PORT, Link("eth0", ETHERNET, None, ("eth0",)), Link("GPU3 NVLink", NVLINK, 450e9, bus="0000:1b:00"),
@@ -116,11 +121,40 @@ def test_names_of_the_table_exist():
     assert set(prometheus.INFINIBAND) <= {row.name for row in ON_PORT} | LEVELS.keys()
 
 
+def queries() -> list[str]:
+    """What the dashboard asks Prometheus."""
+    dashboard = json.loads((ROOT / "docs" / "grafana-dashboard.json").read_text(encoding="utf-8"))
+    return [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
+
+
 def test_the_dashboard_shows_metrics_that_are_exported():
-    dashboard = json.loads((Path(__file__).parents[3] / "docs" / "grafana-dashboard.json").read_text(encoding="utf-8"))
-    asked = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
+    asked = queries()
     assert len(asked) >= 12
     exported = {name.split("{")[0].split(" ")[0] for name in prometheus.render(everything()).decode().splitlines() if name[0] != "#"}
     for query in asked:
         named = set(re.findall(r"\b(?:node|busbw)_\w+", query))
         assert named and named <= exported, query
+
+
+def promtool(*words: object, given: bytes = b"") -> list[str]:
+    """The lines of Prometheus' own check; skipped where it is not installed."""
+    if not shutil.which("promtool"):
+        pytest.skip("no promtool: make test-tools")
+    done = subprocess.run(["promtool", "check", *map(str, words)], input=given, capture_output=True, timeout=60, check=False)
+    lines = (done.stdout + done.stderr).decode().splitlines()
+    assert lines or not done.returncode
+    return lines
+
+
+def test_promtool_finds_fault_with_no_name_of_busbws_own():
+    """The kernel's names stay as node_exporter has them, and drivers' as ethtool has."""
+    lines = promtool("metrics", given=prometheus.render(everything()))
+    assert [line for line in lines if not line.startswith(("node_netstat_", "busbw_ethtool_"))] == []
+
+
+def test_prometheus_takes_the_queries_of_the_dashboard(tmp_path):
+    """As rules, with what Grafana puts into them."""
+    filled = [re.sub(r"\$__\w+", "1m", query).replace("$", "") for query in queries()]
+    rules = [{"record": f"query:{number}", "expr": query} for number, query in enumerate(filled)]
+    (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
+    assert f"SUCCESS: {len(rules)} rules found" in "".join(promtool("rules", tmp_path / "rules.yml"))
