@@ -8,7 +8,7 @@ import torch
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel exchanges")]  # each job of ranks is run once
 
 GPUS = {"ACCEL_DEVICE": "cuda"}
-JOBS = {"2 ranks": (2, 1, {}), "3 ranks": (3, 1, {}), "2 hosts of 2": (4, 2, {"ACCEL_2D": "1"})}
+JOBS = {"3 ranks": (3, 1, {}), "2 hosts of 2": (4, 2, {"ACCEL_2D": "1"})}
 if torch.cuda.device_count() > 1:
     JOBS |= {
         "2 ranks on GPUs": (2, 1, GPUS),
@@ -50,10 +50,10 @@ def test_the_average_is_right(job, name, most):
     assert max(said[name]["error"] for said in job[1]) < most
 
 
-def test_top_k_of_everything_equals_all_reduce(job):
-    which, said = job
-    if which.startswith("2 ranks"):  # more ranks add in another order
-        assert said[0]["topk_all"]["digest"] == said[0]["topk_all"]["plain"]
+@pytest.mark.parametrize("more", [{}, GPUS] if torch.cuda.device_count() > 1 else [{}], ids=lambda more: "GPUs" if more else "CPUs")
+def test_top_k_of_everything_between_two_ranks_equals_all_reduce(more, tmp_path):  # more ranks add in another order
+    for said in jobs.all_well(jobs.run(tmp_path, "exchanges", ["topk_all"], 2, **more)):
+        assert said["topk_all"]["digest"] == said["topk_all"]["plain"]
 
 
 @pytest.mark.parametrize("name", ["topk", "topk_half"])

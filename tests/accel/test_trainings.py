@@ -20,10 +20,18 @@ FEATURES = [
 ]
 
 
+ONE_HOST = {"powersgd", "compiled"}  # they do the same over rows of ranks
+
+
+def _of(ranks, names):
+    """Those of these trainings that a job of so many ranks has."""
+    return [name for name in names if ranks == 2 or name not in ONE_HOST]
+
+
 @pytest.fixture(scope="module", params=list(JOBS))
 def job(request, tmp_path_factory):
     ranks, hosts, more = JOBS[request.param]
-    names = ["plain", *METHODS, *FEATURES, "silenced"]
+    names = _of(ranks, ["plain", *METHODS, *FEATURES, "silenced"])
     return jobs.all_well(jobs.run(tmp_path_factory.mktemp("job"), "trainings", names, ranks, hosts, **more))
 
 
@@ -38,16 +46,17 @@ def test_on_gpus_replicas_stay_the_same_and_learn(tmp_path):
     assert dense["early"] == pytest.approx(plain["early"], rel=1e-3) and dense["loss"] < plain["loss"] + 0.1
 
 
-@pytest.mark.parametrize("name", METHODS + FEATURES)
-def test_parameters_are_the_same_bits_on_every_rank(job, name):
-    assert len({said[name]["digest"] for said in job}) == 1
+def test_parameters_are_the_same_bits_on_every_rank(job):
+    for name in _of(len(job), METHODS + FEATURES):
+        assert len({said[name]["digest"] for said in job}) == 1, name
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_it_learns_as_without(job, name):
-    plain, said = job[0]["plain"], job[0][name]
-    assert said["loss"] < 0.5 * said["first"]
-    assert said["loss"] < plain["loss"] + 0.1
+def test_it_learns_as_without(job):
+    plain = job[0]["plain"]
+    for name in _of(len(job), METHODS):
+        said = job[0][name]
+        assert said["loss"] < 0.5 * said["first"], name
+        assert said["loss"] < plain["loss"] + 0.1, name
 
 
 def test_codecs_send_fewer_bytes(job):

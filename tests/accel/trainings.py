@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from busbw import accel
 
-STEPS = 40
+STEPS = 28
 FEW = 6
 BATCH = 256
 
@@ -108,7 +108,7 @@ def topk_everything() -> dict[str, Any]:
 
 
 def topk_momentum() -> dict[str, Any]:
-    return trained(method="topk", ratio=0.05, momentum=0.9, dense_below_2d=False)
+    return trained(40, method="topk", ratio=0.05, momentum=0.9, dense_below_2d=False)
 
 
 EXCHANGES = ("all_reduce", "all_gather_into_tensor", "all_to_all_single", "reduce_scatter_tensor")

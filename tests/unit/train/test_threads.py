@@ -26,7 +26,7 @@ print(torch.get_num_threads())
 
 def threads(**variables: str) -> list[int]:
     env = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")} | variables
-    done = subprocess.run([sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, timeout=110, check=True)
+    done = subprocess.run([sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, timeout=100, check=True)
     return [int(word) for word in done.stdout.split()]
 
 
