@@ -1,6 +1,7 @@
 """Many fault runs: `python tests/faults/run.py --runs 200 --seed 1`. One line a run, then a table; exit 1 when any run was not right."""
 
 import argparse
+import signal
 import statistics
 import sys
 import tempfile
@@ -22,6 +23,7 @@ def main() -> int:
     parser.add_argument("--without", action="append", default=[], help="a kind to leave out, such as 'clock step' on a shared machine")
     parser.add_argument("--local", action="store_true", help="on this machine alone")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also then nothing of a run is left
     outcomes = []
     skipped = 0
     began = time.monotonic()
