@@ -1,6 +1,7 @@
 """Many fault runs: `python tests/faults/run.py --runs 200 --seed 1`. One line a run, then a table; exit 1 when any run was not right."""
 
 import argparse
+import signal
 import statistics
 import sys
 import tempfile
@@ -13,15 +14,19 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "netlab")]
 import faults  # noqa: E402 - found by the path above
 import netlab  # noqa: E402
 
+TRIES = 3
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="number of the first run")
+    parser.add_argument("--patience", type=float, default=1.0, help="a factor of all limits, for a machine that others use too")
     parser.add_argument("--without", action="append", default=[], help="a kind to leave out, such as 'clock step' on a shared machine")
     parser.add_argument("--local", action="store_true", help="on this machine alone")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also then nothing of a run is left
     outcomes = []
     skipped = 0
     began = time.monotonic()
@@ -32,14 +37,26 @@ def main() -> int:
             skipped += 1
             print(f"{number:4} skipped: {fault}: {reason}", flush=True)
             continue
-        with tempfile.TemporaryDirectory() as folder:
-            outcome = faults.inject(fault, Path(folder), netlab)
+        outcome = struck(fault, asked.patience)
         outcomes.append(outcome)
         print(f"{number:4} {'fine ' if outcome.fine else 'WRONG'} {outcome.seconds:5.1f} s  {fault}", flush=True)
         if not outcome.fine:
             print(f"     {outcome}", flush=True)
     print(f"\n{table(outcomes)}\n{len(outcomes)} runs, {skipped} skipped, seed {asked.seed}, {time.monotonic() - began:.0f} s")
     return int(not all(outcome.fine for outcome in outcomes))
+
+
+def struck(fault: faults.Fault, patience: float) -> faults.Outcome:
+    """The outcome; tried again where the emulated hosts could not be made, as when another program makes some at that moment."""
+    for tries_left in reversed(range(TRIES)):
+        try:
+            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+                return faults.inject(fault, Path(folder), netlab, patience)
+        except (netlab.Unavailable, IndexError, OSError) as error:
+            if not tries_left:
+                raise
+            print(f"     no run: {type(error).__name__}: {error}; again", flush=True)
+    raise AssertionError("unreachable")
 
 
 def table(outcomes: list["faults.Outcome"]) -> str:

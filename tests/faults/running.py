@@ -291,8 +291,9 @@ def _rows(file: Path) -> int:
 
 @contextlib.contextmanager
 def _as_inherited(ignored: tuple[signal.Signals, ...]) -> Iterator[None]:
-    """While a program is started: it ignores these signals, but not SIGINT, which a shell's background job ignores and passes on."""
-    wanted = {signal.SIGINT: signal.default_int_handler, **dict.fromkeys(ignored, signal.SIG_IGN)}
+    """While a program is started: it ignores these signals, but none that a shell's background job or nohup ignores and passes on."""
+    wanted: dict[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    wanted |= dict.fromkeys(ignored, signal.SIG_IGN)
     before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
     try:
         yield

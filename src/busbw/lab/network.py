@@ -119,7 +119,8 @@ def _veth(netlink: Any, one: tuple[str, str], other: tuple[str, str]) -> None:
 
 
 def _index(netlink: Any, name: str) -> int:
-    return int(netlink.link_lookup(ifname=name)[0])
+    # Not link_lookup: it lists all interfaces, and a list that changes meanwhile may lack some.
+    return int(netlink.link("get", ifname=name)[0]["index"])
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ import shutil
 import signal
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from busbw.host import process
@@ -41,17 +41,29 @@ class Cleanup:
         self.marker, self.launcher, self.node = marker, launcher, node or os.uname().nodename
         self._segments: set[str] = set()
         self._folders: set[Path] = set()
+        self.on_record: Callable[[str], None] = lambda _path: None
 
     def record(self, pids: Iterable[int] | None = None) -> None:
         """Record the files of running processes (`pids`, by default all of the job). After they exit, the owner is unknown."""
         for pid in self.pids() if pids is None else pids:
-            self._segments.update(_segments(pid))
+            for segment in _segments(pid):
+                self.add(segment)
             self.record_folder(variables(pid).get(FOLDER, ""))
 
     def record_folder(self, folder: str) -> None:
         """Record a directory that the launcher made for the job."""
         if _FOLDER.fullmatch(Path(folder).name):
-            self._folders.add(Path(folder))
+            self.add(folder)
+
+    def add(self, path: str) -> None:
+        """Record shared memory or a directory."""
+        if path in self._segments or Path(path) in self._folders:
+            return
+        if path.startswith(_SEGMENTS):
+            self._segments.add(path)
+        else:
+            self._folders.add(Path(path))
+        self.on_record(path)
 
     def kill_remaining(self) -> None:
         """Kill remaining processes, and remove the files of all processes of the job."""

@@ -9,7 +9,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from types import FrameType
 
 from busbw.core.errors import BusbwError, NoMeasurement, TimedOut
@@ -17,6 +16,7 @@ from busbw.core.frontend_texts import frontend_text
 from busbw.host.process import die_with_parent
 from busbw.launch.cleanup import KILL_LIMIT_S, MARKER, Cleanup, new_mark
 from busbw.launch.failures import explain
+from busbw.launch.guard import Guard
 
 __all__ = ["explain", "run", "signals_ignored", "terminable"]
 
@@ -83,12 +83,13 @@ def run(
     `heard` (whether a rank reported by another way) is false; `why_silent` may know a better error. The limit does not run while `queued`
     (by the scheduler) is true.
 
-    Before any exception leaves this function (also on SIGINT, SIGTERM or an exception of a callback), and if the launcher fails, the
-    launcher and all processes of the job on this host are ended, with `cleanup`, and those of other hosts by `end_elsewhere`.
+    Before any exception leaves this function (also on SIGINT, SIGTERM or an exception of a callback), the launcher and
+    all processes of the job on this host are ended, with `cleanup`, and those of other hosts by `end_elsewhere`.
     """
     cleanup = cleanup or Cleanup(new_mark())
     process = _started(argv, {**env, MARKER: cleanup.marker})
     cleanup.launcher = process.pid
+    guard = _guard(cleanup)
     lines, talk = _Lines(on_line, on_talk), _Lines(on_talk)
     with terminable():
         try:
@@ -99,15 +100,14 @@ def run(
                 lines.end()
                 talk.end()
                 status = _ended(process)
-            if status and heard() and end_elsewhere is not None:
-                with signals_ignored():
-                    end_elsewhere()
         except BaseException:
             _stop(process, lines, talk, cleanup, end_elsewhere)
             raise
         finally:
             with signals_ignored():
                 cleanup.kill_remaining()
+                if guard is not None:
+                    guard.dismiss()
                 for stream in (process.stdout, process.stderr):
                     if stream is not None:
                         stream.close()
@@ -125,10 +125,23 @@ def _started(argv: Sequence[str], env: Mapping[str, str]) -> "subprocess.Popen[b
             stderr=subprocess.PIPE,
             start_new_session=True,
             bufsize=0,
-            preexec_fn=partial(die_with_parent, signal.SIGTERM),  # the launcher then ends its ranks on all hosts
+            preexec_fn=_prepare_launcher,
         )
     except OSError as error:
         raise NoMeasurement(f"{argv[0]} cannot be run: {error.strerror}", "install it, or use another launcher") from error
+
+
+def _guard(cleanup: Cleanup) -> Guard | None:
+    try:
+        return Guard(cleanup)
+    except OSError:  # no process or descriptor is left: the job can do without
+        return None
+
+
+def _prepare_launcher() -> None:
+    """If this process is killed, the launcher ends its ranks on all hosts, and is not killed itself by what it prints then."""
+    die_with_parent(signal.SIGTERM)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
 
 Pump = Callable[..., bool]

@@ -20,7 +20,7 @@ ASK_S = 3.0  # for a host to answer; ranks wait longer than all of this before t
 MARGIN_S = 3.0
 LEAVING_S = (5.0, 20.0)  # at least and at most for the launcher to exit after the result is complete
 RECORDED_ROWS = 3  # after which the files of ranks are known; libraries make some with the first operation
-END_S = 3.0  # for other hosts to end what is left of a job
+END_S = 6.0  # for other hosts to end what is left of a job
 PROGRAM = "busbw"  # in the command line of every rank
 LOOK_S = 0.5  # between checks of the processes of this host
 STOPPED_CONFIRM_S = 1.0  # before a process counts as stopped; debuggers and profilers stop it briefly
@@ -231,6 +231,8 @@ class RankMonitor:
         seen = asked.result()
         self.unreachable = seen.unreachable
         silent = {rank: state for rank, state in seen.states.items() if rank not in self.stalled}
+        if self.leaving:  # a rank that has ended is right then
+            silent = {rank: state for rank, state in silent.items() if state not in process.ENDED}
         return diagnosis.Evidence(
             self.ranks, self.here, self.stalled, silent, seen.unreachable, self.gpus(), self.hosts, self._links_down(), seen.found,
             seen.helpers,

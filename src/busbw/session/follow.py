@@ -70,6 +70,9 @@ class Follower:
             end_elsewhere=self.monitor.end_elsewhere if self.hosts else None,
         )
         error = self._why(status)
+        if self.hosts and self.monitor.here and (error or known("\n".join(self._tail))):
+            with job.signals_ignored():
+                self.monitor.end_elsewhere()  # what a lost daemon leaves
         if error:
             raise error
 

@@ -4,7 +4,7 @@ import math
 
 from busbw.core.errors import UsageError
 from busbw.core.planning import LOSSES, Plan
-from busbw.core.result import AnyResult, Cell, PlanResult, ReplayResult, Result
+from busbw.core.result import AnyResult, Cell, PlanResult, ReplayResult, Result, Row
 from busbw.core.training import TrainRun
 from busbw.core.transports import BY_NAME as TRANSPORTS
 from busbw.views import reading
@@ -27,14 +27,18 @@ def check(result: AnyResult) -> None:
             _check_plan(result.plan)
         return
     for number, row in enumerate(result.rows):
-        for name, value in (("size", row.size_bytes), ("count", row.count), ("number of iterations", row.iters)):
-            if not 0 <= value <= MOST:
-                raise UsageError(f"row {number}: a {name} of {_short(value)}", reading.FORMATS)
-        where, cells = f"row {number}, of {row.size_bytes} bytes", [cell for cell in (row.out_of_place, row.in_place) if cell is not None]
-        if not cells:
-            raise UsageError(f"{where}: it has no figures", reading.FORMATS)
-        for cell in cells:
-            _check_cell(cell, where)
+        _check_row(row, number)
+
+
+def _check_row(row: Row, number: int) -> None:
+    for name, value in (("size", row.size_bytes), ("count", row.count), ("number of iterations", row.iters)):
+        if not 0 <= value <= MOST:
+            raise UsageError(f"row {number}: a {name} of {_short(value)}", reading.FORMATS)
+    where, cells = f"row {number}, of {row.size_bytes} bytes", [cell for cell in (row.out_of_place, row.in_place) if cell is not None]
+    if not cells:
+        raise UsageError(f"{where}: it has no figures", reading.FORMATS)
+    for cell in cells:
+        _check_cell(cell, where)
 
 
 def _short(value: int) -> str:

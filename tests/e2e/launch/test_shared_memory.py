@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from busbw.host.process import name
 from busbw.launch.cleanup import MARKER, SHARED, Cleanup
 
 ROOT = Path(__file__).parents[3]
@@ -42,8 +43,9 @@ def test_repeated_ctrl_c_leaves_no_shared_memory(tmp_path: Path, stopped: bool) 
         segments = mapped(str(process.pid))
         assert segments
         if stopped:
-            (launcher,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-            os.kill(int(launcher), signal.SIGSTOP)
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            (launcher,) = [int(child) for child in children if name(int(child)) in ("prterun", "mpirun", "orterun")]
+            os.kill(launcher, signal.SIGSTOP)
         for _ in range(3):
             process.send_signal(signal.SIGINT)
             time.sleep(0.02)

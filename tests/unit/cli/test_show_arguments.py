@@ -8,7 +8,8 @@ import pytest
 from busbw.cli.documents import load
 from busbw.cli.main import guarded
 from busbw.core.planning import Bucket, Plan
-from busbw.core.result import SCHEMAS, PlanResult, TrainResult
+from busbw.core.result import SCHEMAS, Cell, Device, PlanResult, Result, Row, TrainResult, World
+from busbw.core.sweep import SweepSpec
 from busbw.core.training import Training, TrainRun, TrainSpec
 from busbw.views import documents, result_json
 from busbw.views.documents import Document
@@ -47,6 +48,19 @@ def test_a_file_is_called_what_it_is(
     assert guarded(words) == 2
     assert capsys.readouterr().err.splitlines()[0] == f"error: p.json is {kind}{said}"
     assert guarded(("show", "p.json")) == 0
+
+
+@pytest.mark.parametrize("collective", ["all_reduce", "broadcast"])  # with a bus factor of 0 and of 1
+@pytest.mark.parametrize("system", [(), ("--system", "h100x8")], ids=["its own system", "a described system"])
+def test_one_rank_has_nothing_to_explain(
+    collective: str, system: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell = Cell(1e-3, 1e9, 5e9)  # some programs print a busbw for one rank too
+    rows = [Row(1 << 20, 1 << 18, "float", "", 0, cell, cell, 20)]
+    alone = Result(SweepSpec(collective=collective), rows=rows, world=World([Device(0, 1, "h1", 0, "", "NVIDIA H100")], 1))
+    (tmp_path / "one.json").write_text(result_json.render(alone))
+    assert guarded(("explain", str(tmp_path / "one.json"), *system)) == 3
+    assert "one.json: with one rank no data crosses a link" in capsys.readouterr().err
 
 
 DESCRIBED = ("--system", "h100x8", "--nics", "8x400G")

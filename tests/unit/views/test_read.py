@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from itertools import product
@@ -165,6 +166,32 @@ def test_figures_below_0_are_refused(make: Make, field: str, said: str) -> None:
     document = json.loads(nccl_tests_json.render(make()))
     document["results"][1]["in_place"][field] = "-1"
     with pytest.raises(UsageError, match=rf"^a\.json: row 1, of 1048576 bytes: a {re.escape(said)}; "):
+        read(json.dumps(document).encode(), "a.json")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("size", -1, "row 1: a size of -1"),
+        ("size", 1 << 63, "row 1: a size of 9223372036854775808"),
+        ("size", 1 << 4000, "row 1: a size of 2^4000"),
+        ("count", -(1 << 70), "row 1: a count of -2^70"),
+        ("actual_iterations", -5, "row 1: a number of iterations of -5"),
+    ],
+)
+def test_counts_that_no_program_has_are_refused(make: Make, field: str, value: int, said: str) -> None:
+    document = json.loads(nccl_tests_json.render(make()))
+    document["results"][1][field] = value
+    with pytest.raises(UsageError) as caught:
+        read(json.dumps(document).encode(), "a.json")
+    assert caught.value.message.startswith(f"a.json: {said}; ")
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_a_number_of_wrong_values_that_is_none_is_refused(make: Make, value: float) -> None:
+    document = json.loads(nccl_tests_json.render(make()))
+    document["results"][1]["in_place"]["nwrong"] = value
+    with pytest.raises(UsageError, match=r"^a\.json: nccl-tests JSON: the row of 1048576 bytes: cannot convert float"):
         read(json.dumps(document).encode(), "a.json")
 
 
