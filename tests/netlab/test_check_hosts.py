@@ -36,6 +36,11 @@ def test_host_that_does_not_answer_is_named_and_the_others_are_checked(two_hosts
     assert done.returncode == 1
     assert done.stdout.startswith("3 nodes, 2 answered\n")
     assert "FAIL    10.77.0.9: exit code 255: ssh: connect to host 10.77.0.9 port 22: No route to host" in done.stdout
+    brief = check(two_hosts, "--hosts", "10.77.0.1,10.77.0.9", "--only", "kernel-port-range", "--brief")
+    assert brief.returncode == 2
+    first, second = brief.stdout.splitlines()
+    assert first.startswith("BUSBW OK - ")
+    assert second == "BUSBW CRITICAL - 10.77.0.9: exit code 255: ssh: connect to host 10.77.0.9 port 22: No route to host"
 
 
 def test_no_host_that_answers_is_exit_3(two_hosts):

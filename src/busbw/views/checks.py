@@ -29,7 +29,8 @@ def text(report: CheckReport, width: int | None = None, *, everything: bool = Fa
 def findings(found: Sequence[Checked], *, everything: bool) -> str:
     """The findings, unbroken."""
     grades = GRADES if everything else SHOWN
-    return "".join(_group(group) for each in grades for group in _groups(found, each))
+    groups = [([""], group) for each in grades for group in _groups(found, each)]
+    return "".join(_group(first) + _others(others) for _, (first, *others) in _alike(groups))
 
 
 def summary(found: Sequence[Checked]) -> str:
@@ -52,6 +53,22 @@ def _groups(found: Sequence[Checked], of: str) -> list[list[Checked]]:
         if grade(one) == of:
             groups.setdefault(one.id, []).append(one)
     return list(groups.values())
+
+
+def _alike(groups: Sequence[tuple[list[str], list[Checked]]]) -> list[tuple[list[str], list[list[Checked]]]]:
+    """Groups of nodes and findings; those of several checks that could not judge the same parts for the same reason together."""
+    found: dict[object, tuple[list[str], list[list[Checked]]]] = {}
+    for hosts, group in groups:
+        first = group[0]
+        reasons = tuple((one.subject, one.message) for one in group)
+        what: object = reasons if first.verdict is Verdict.UNKNOWN else first.id
+        found.setdefault((tuple(hosts), grade(first), what), (hosts, []))[1].append(group)
+    return list(found.values())
+
+
+def _others(groups: Sequence[list[Checked]]) -> str:
+    """The names of further checks with the same findings."""
+    return f"        the same in: {', '.join(group[0].name for group in groups)}\n" if groups else ""
 
 
 def _group(group: Sequence[Checked]) -> str:
@@ -83,7 +100,7 @@ def cluster_text(cluster: ClusterReport, width: int | None = None, *, everything
     # A value that differs on every node points to no node.
     head += "".join(map(_difference, sorted(cluster.differences, key=lambda one: _own_value(one, len(cluster.nodes)))))
     groups = _across(cluster.nodes, GRADES if everything else SHOWN)
-    shared = "".join(_on_nodes(findings, hosts, len(cluster.nodes)) for hosts, findings in groups)
+    shared = "".join(_on_nodes(first, hosts, len(cluster.nodes)) + _others(others) for hosts, (first, *others) in _alike(groups))
     return wrapped(f"{head}\n{shared}", width)
 
 

@@ -33,5 +33,6 @@ PCIE = {
     "nvme": lambda tree: tree.file("/sys/class/nvme/nvme1/state", "dead"),
     "pcie-load-transitions": (loaded(), loading(first=0, gen=4)),
     "pcie-aer-fatal": lambda tree: tree.file(f"{SWITCH}/aer_dev_fatal", "DLP 2\nTOTAL_ERR_FATAL 2"),
+    "device-files": lambda tree: tree.error(f"{GPU}/numa_node", "input/output error"),
     "pcie-aer-correctable": lambda tree: tree.file(f"{GPU}/aer_dev_correctable", "BadTLP 90000\nTOTAL_ERR_COR 90000"),
 }

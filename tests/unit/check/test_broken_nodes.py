@@ -1,17 +1,21 @@
 """A node with a broken part is never fine: the exit code of the whole check, and what the line for a monitor names."""
 
 import json
+from pathlib import Path
 
 import pytest
 from healthy import healthy
 from healthy_gpu import changed, health, links, logged
 from healthy_pcie import gpu_bdf, port_bdf
-from tree import Change, Tree
+from tree import Change, Tree, environment
 
 from busbw.check.examine import examine
+from busbw.core.finding import Verdict
 from busbw.core.overall import exit_code
+from busbw.host.recording import recorded
 from busbw.views import checks as view
 
+HOSTS = Path(__file__).parents[2] / "hosts"
 PCI, RDMA, EIO = "/sys/bus/pci/devices", "/sys/class/infiniband", "input/output error"
 NVML = "NVML, the NVIDIA driver's library, did not start"
 SWITCHES = tuple(f"{PCI}/0000:0{number}:00.0" for number in range(5, 9))
@@ -82,10 +86,27 @@ def both(*changes: Change) -> Change:
     return change
 
 
+def unanswered(*paths: str) -> Change:
+    """Files that are in their folders and give I/O errors."""
+
+    def change(tree: Tree) -> None:
+        for folder in {str(parent) for path in paths for parent in Path(path).parents}:
+            tree.listing(folder, *tree.source().names(folder))
+        for path in paths:
+            tree.error(path, EIO)
+
+    return change
+
+
 def unreadable(tree: Tree) -> None:
     """All files of a port answer with an I/O error, as after a fatal error of its firmware."""
     for path in [path for path in tree.paths if path.startswith(f"{RDMA}/mlx5_3/ports/1/")]:
         tree.error(path, EIO)
+
+
+def in_container(change: Change) -> Change:
+    """A change in a container."""
+    return both(lambda tree: tree.file("/.dockerenv", ""), change)
 
 
 def unloaded(*modules: str) -> Change:
@@ -157,8 +178,52 @@ CASES: dict[str, tuple[Change, int, str]] = {
         "pcie-width mlx5_3",
     ),
     "an idle GPU lowers its link": (lambda tree: tree.file(f"{PCI}/{gpu_bdf(3)}/current_link_speed", "2.5 GT/s PCIe"), 0, "no data"),
+    "a container that was given no GPU": (in_container(nvml_dead(f"{NVML}: NVML Shared Library Not Found")), 0, "no data"),
+    "a container that lost its GPUs": (
+        in_container(both(nvml_dead(f"{NVML}: Unknown Error"), lambda tree: tree.file("/dev/nvidiactl", ""))),
+        1,
+        "gpu-count",
+    ),
+    "a job of Slurm that has two GPUs": (
+        both(environment(SLURM_JOB_ID="7"), lambda tree: tree.update("nvml_health", gpus=[health(0), health(1)], peers=[[0, 1, 0]])),
+        0,
+        "no data",
+    ),
+    "one counter of a port gives an I/O error": (
+        unanswered(f"{RDMA}/mlx5_3/ports/1/hw_counters/out_of_buffer"),
+        1,
+        "device-files mlx5_3",
+    ),
+    "a bridge gives I/O errors": (lambda tree: tree.error(f"{PCI}/0000:16:01.0/aer_dev_fatal", EIO), 1, "device-files 0000:16:01.0"),
+    "a GPU's files say that there is no such device": (
+        lambda tree: tree.error(f"{PCI}/{gpu_bdf(3)}/current_link_speed", "no such device"),
+        1,
+        "device-files GPU 3",
+    ),
+    "the counts of memory errors give I/O errors": (
+        unanswered("/sys/devices/system/edac/mc/mc0/ue_count", "/sys/devices/system/edac/mc/mc0/ce_count"),
+        3,
+        "mem-errors",
+    ),
     "nothing is broken": (lambda tree: tree, 0, "passed"),
 }
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "why"),
+    [
+        ("h100x8-ib", 3, "8 NVIDIA GPUs on PCI, but NVML lists none: the recording has no 'nvml_health'"),
+        ("h200x2-recorded", 3, "2 NVIDIA GPUs on PCI, but NVML lists none: the recording has no 'nvml_health'"),
+        ("vm-veth", 3, "1 NVIDIA GPU on PCI, but NVML lists none: the recording has no 'nvml_health'"),
+        ("no-nic", 3, "1 NVIDIA GPU on PCI, but NVML lists none: the recording has no 'nvml_health'"),
+        ("roce-bond", 0, ""),
+    ],
+)
+def test_a_recorded_host_is_fine_or_says_why_not(name: str, code: int, why: str) -> None:
+    """They hold what a run needs to know of a machine, which is less than a snapshot has."""
+    report = examine(recorded(HOSTS / f"{name}.jsonl"))
+    assert exit_code(report.verdict) == code
+    assert {one.message for one in report.findings if one.verdict is Verdict.UNKNOWN and not one.optional} == ({why} if why else set())
 
 
 @pytest.mark.parametrize("layer", ["Ethernet", "InfiniBand"])

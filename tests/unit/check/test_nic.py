@@ -132,6 +132,17 @@ def test_port_of_another_model_is_missed_only_if_it_had_a_link():
     assert {found.verdict for found in run("nic-state", tree) if found.subject == "mlx5_8"} == {FAIL}
 
 
+def test_a_second_storage_port_that_never_had_a_link_is_not_missed():
+    tree = healthy(ports=10)
+    for index in (8, 9):
+        tree.file(f"/sys/class/infiniband/mlx5_{index}/board_id", "MT_0000000359")
+        tree.file(f"/sys/class/infiniband/mlx5_{index}/ports/1/rate", "100 Gb/sec (4X EDR)")
+    tree.files("/sys/class/infiniband/mlx5_9/ports/1", state="1: DOWN").file(
+        "/sys/class/infiniband/mlx5_9/ports/1/counters/link_downed", "0"
+    )
+    assert {found.subject: found.verdict for found in run("nic-state", tree) if found.verdict is not PASS} == {"mlx5_9": WARN}
+
+
 @pytest.mark.parametrize(
     ("line", "verdict"),
     [

@@ -6,11 +6,15 @@ from pathlib import Path
 import msgspec
 import pytest
 from healthy import healthy
-from healthy_gpu import changed
-from tree import Tree
+from healthy_gpu import all_changed, changed
+from tree import Change, Tree
 
+from busbw.check.examine import examine
 from busbw.check.snapshot import snapshot
 from busbw.cli.main import guarded
+from busbw.core.exits import NagiosExit
+from busbw.core.finding import Verdict
+from busbw.views import checks as view
 
 Output = pytest.CaptureFixture[str]
 LOST = changed(3, error="Unknown Error")
@@ -23,9 +27,10 @@ def written(tree: Tree, file: Path) -> str:
     return str(file)
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Snapshots by name."""
+    tmp_path = tmp_path_factory.mktemp("snapshots")
     trees = {"good": healthy(), "warned": healthy(), "lost": healthy(), "strange": healthy()}
     SLOW(trees["warned"])
     LOST(trees["lost"])
@@ -102,6 +107,41 @@ def test_what_is_not_offered_is_counted_apart_and_named_last(tmp_path: Path, cap
     assert "checks: 1 unknown, 2 warn, " in text and " no data (" in text and "need root)" in text
     kinds = [line.partition(" ")[0] for line in text.splitlines() if line.startswith(("UNKNOWN", "WARN", "NO DATA"))]
     assert kinds == sorted(kinds, key=["UNKNOWN", "WARN", "NO"].index)
+
+
+def test_checks_that_fail_to_judge_a_part_for_one_reason_are_printed_once(files: dict[str, str], capsys: Output) -> None:
+    guarded(["check", "--from", files["lost"]])
+    one = capsys.readouterr().out
+    guarded(["check", "--from", files["lost"], "--from", files["good"]])
+    several = capsys.readouterr().out
+    for text in (one, several):
+        assert text.count("GPU 3: NVML cannot read it: Unknown Error") == 1
+        assert "the same in: gpu-ecc-mode, gpu-ecc-uncorrected, gpu-remap-pending" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (SLOW, "BUSBW CRITICAL - gpu-1: gpu-power-limit GPU 3 | fail=0 unknown=0 warn=1 "),
+        (STRANGE, "BUSBW UNKNOWN - gpu-1: gpu-temperature GPU 3 | fail=0 unknown=1 warn=0 "),
+        (lambda tree: tree, "BUSBW OK - gpu-1: "),
+    ],
+)
+def test_a_warning_may_be_critical(change: Change, line: str) -> None:
+    tree = healthy()
+    change(tree)
+    code, said = view.brief(examine(tree.source()), Verdict.WARN)
+    assert said.startswith(line)
+    assert NagiosExit(code).name == line.split()[1]
+
+
+def test_many_findings_are_counted() -> None:
+    tree = healthy()
+    all_changed(power_limit_mw=400000)(tree)
+    changed(3, persistence=False)(tree)
+    _, said = view.brief(examine(tree.source()))
+    assert said.startswith("BUSBW WARNING - gpu-1: gpu-persistence GPU 3; gpu-power-limit GPU 0; ")
+    assert "gpu-power-limit GPU 6; 1 more | " in said
 
 
 def test_a_snapshot_says_how_long_it_is(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, failed, not_offered, passed, skipped, warned
+from busbw.check.base import Check, failed, not_offered, passed, skipped, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.rates import DAY_S, HOUR_S, NOT_KNOWN, interval_s, risen, span, too_fast
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -31,16 +31,16 @@ ROW = CheckRow(
 def look(machine: Machine) -> Iterator[Found]:
     """Each memory controller that the kernel's EDAC drivers know."""
     controllers = [name for name in machine.names(BASE) if name[:2] == "mc" and name[2:].isdecimal()]
-    counts = {name: [number(machine.text(f"{BASE}/{name}/{kind}_count")) for kind in ("ue", "ce")] for name in controllers}
-    known = {name: (ue, ce) for name, (ue, ce) in counts.items() if ue is not None and ce is not None}
-    if not known and machine.hypervisor:
-        yield skipped("a virtual machine does not see memory errors of its host")
-        return
-    if not known:
-        yield not_offered("", f"{BASE} has no memory controller: no EDAC driver is loaded")
-        return
-    for name, (ue, ce) in known.items():
-        yield _judge(machine, name, ue, ce)
+    if not controllers:
+        none = f"{BASE} has no memory controller: no EDAC driver is loaded"
+        yield skipped("a virtual machine does not see memory errors of its host") if machine.hypervisor else not_offered("", none)
+    for name in controllers:
+        readings = [machine.read(f"{BASE}/{name}/{kind}_count") for kind in ("ue", "ce")]
+        ue, ce = (number(reading.text) for reading in readings)
+        if ue is None or ce is None:
+            yield unread(name, readings[0] if ue is None else readings[1], "its count of errors")
+        else:
+            yield _judge(machine, name, ue, ce)
 
 
 def _judge(machine: Machine, name: str, ue: int, ce: int) -> Found:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from busbw.check.base import Check, not_offered, passed, unread, warned
+from busbw.check.base import Check, passed, unread, warned
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.shell_words import filled
@@ -36,7 +36,8 @@ def look(machine: Machine) -> Iterator[Found]:
     nodes = [node for node in sorted(cpu_set(online.text)) if machine.text(f"{NODES}/node{node}/cpulist")]
     sizes = {node: _bytes(machine.text(f"{NODES}/node{node}/meminfo") or "") for node in nodes}
     if not sizes or None in sizes.values():
-        yield not_offered("", f"{NODES}/node*/meminfo cannot be read")
+        first = next((node for node, size in sizes.items() if size is None), 0)
+        yield unread(f"node {first}", machine.read(f"{NODES}/node{first}/meminfo"), "its memory")
         return
     most = max(size or 0 for size in sizes.values())
     small = {node: size or 0 for node, size in sizes.items() if (size or 0) < SHARE * most or not size}

@@ -37,7 +37,8 @@ def _judge(machine: Machine, port: Port) -> Found:
     where = f"{port.path}/gids"
     if not gids or not any(gid.kind for gid in gids):
         reason = "it shows none: GIDs of other network namespaces are hidden" if machine.container else "none can be read"
-        report = unknown if port.netdev and not machine.container else not_offered
+        asked = bool(machine.names(where)) and port.netdev and not machine.container
+        report = unknown if asked else not_offered
         return report(port.name, f"GIDs: {reason}", fix="run busbw check on the host, or the container with its network (--net=host)")
     v2 = [gid for gid in gids if gid.kind == V2]
     fix = filled(ROW.fix, netdev=holder(machine, port) or "INTERFACE")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, failed, not_offered, passed, warned
+from busbw.check.base import Check, failed, passed, unanswered, warned
 from busbw.check.gpu.each import confined
 from busbw.check.machine import Machine
 from busbw.check.nvlink.linked import switched
@@ -67,7 +67,8 @@ def _service(machine: Machine, named: str) -> Found:
     if state == "active":
         return passed("", f"the fabric manager is active; the driver reports no fabric state for {named}", evidence)
     if state in ("", ABSENT) or machine.hypervisor or confined(machine):  # it can run in a container of NVIDIA's GPU operator
-        return not_offered("", f"the driver reports no fabric state for {named}, and the fabric manager is not visible here", evidence)
+        message = f"the driver reports no fabric state for {named}, and the fabric manager is not visible here"
+        return unanswered("", message, reading.reason or "it has no such service", evidence)
     return failed("", f"the fabric manager is {state}: CUDA fails with error 802", evidence, fix=ROW.fix)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, judged, not_offered, skipped
+from busbw.check.base import Check, judged, skipped, unanswered
 from busbw.check.gpu.each import confined
 from busbw.check.machine import Machine
 from busbw.check.nvlink.linked import switched
@@ -39,8 +39,9 @@ def look(machine: Machine) -> Iterator[Found]:
     elif not has and (machine.hypervisor or confined(machine)):
         yield skipped(f"no fabric manager in {confined(machine) or 'this virtual machine'}: it may run outside")
     elif not has or not driver:
-        yield not_offered(
-            "", f"the version of {'the driver' if has else 'the fabric manager'} cannot be read: {reading.reason or 'not reported'}"
+        what = "the driver" if has else "the fabric manager"
+        yield unanswered(
+            "", f"the version of {what} cannot be read: {reading.reason or 'not reported'}", reading.reason or "it has no version"
         )
     else:
         yield judged(

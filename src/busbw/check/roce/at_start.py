@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, not_offered, passed, skipped, warned
+from busbw.check.base import Check, not_offered, passed, skipped, unanswered, warned
 from busbw.check.machine import Machine
 from busbw.check.roce.settings import absent, settings
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -47,7 +47,7 @@ def look(machine: Machine) -> Iterator[Found]:
 def _judge(machine: Machine, *, firmware: bool) -> Found:
     files = read_setters(machine)
     if isinstance(files, str):
-        return not_offered("", f"what sets RoCE at boot is unknown: {files}")
+        return unanswered("", f"what sets RoCE at boot is unknown: {files}", files)
     enabled = [one for one in files if one.enabled]
     if enabled:
         seen = [Evidence(one.path, ", ".join(one.words)) for one in enabled]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, judged, not_offered, skipped
+from busbw.check.base import Check, judged, skipped, unanswered
 from busbw.check.machine import Machine
 from busbw.check.nic.links import fabric, no_fabric
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -40,7 +40,8 @@ def look(machine: Machine) -> Iterator[Found]:
         first = missing[0]
         fix = filled(MAKE, device=first.device, path=rdma_cm_path(first.device, first.number, NAME))
         names = ", ".join(port.name for port in missing)
-        yield not_offered("", f"{CONFIGFS} has no directory for {names}; Linux uses {V2} by default if the NIC supports it", fix=fix)
+        message = f"{CONFIGFS} has no directory for {names}; Linux uses {V2} by default if the NIC supports it"
+        yield unanswered("", message, read[first].reason or "it has no value", fix=fix)
     for port, reading in read.items():
         if reading.text:
             yield judged(
