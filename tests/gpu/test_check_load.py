@@ -12,6 +12,8 @@ from busbw.core.errors import BusbwError
 from busbw.core.finding import Verdict
 from busbw.engines.cuda_runtime import device_count
 from busbw.host.gpu import pcie_rate
+from busbw.host.nvml_health import read_health
+from busbw.host.source import Live
 
 pytestmark = pytest.mark.gpu
 SECONDS = 2.0
@@ -62,3 +64,15 @@ def test_memory_of_the_load_is_free_again(loaded: Loaded) -> None:
 def test_load_in_this_process_ends_too(gpus: int) -> None:
     found: Load = load(0.2)
     assert len(found.gpus) == gpus and not found.reason
+
+
+def test_driver_gives_the_condition_of_every_gpu(gpus: int, record_property) -> None:
+    """Recovery action (drivers from 570 on), InfoROM and the temperature of the memory."""
+    machine = Machine(Live())
+    found = {name: find(name).run(machine) for name in ("gpu-recovery-action", "gpu-inforom", "gpu-memory-temperature")}
+    record_property("messages", {name: [one.message for one in each] for name, each in found.items()})
+    for name, each in found.items():
+        assert len(each) >= gpus and {one.verdict for one in each} <= {Verdict.PASS, Verdict.UNKNOWN}, name
+    for gpu in read_health(machine).gpus:
+        assert gpu.inforom is not False and not gpu.recovery_action
+        assert gpu.memory_c is None or 15 < gpu.memory_c < 110

@@ -3,6 +3,7 @@
 import copy
 import json
 import shlex
+from itertools import pairwise
 
 import pytest
 from cases import CASES
@@ -71,6 +72,15 @@ def test_names_that_a_terminal_does_not_show_are_escaped_in_every_fix():
     assert bad == {}
 
 
+def test_no_comma_sticks_to_an_option_or_a_file_to_be_written():
+    every = {fix for check in CHECKS for fix in [*fixes(check.row.name, "eth3"), check.row.fix]}
+    shells = [fix.partition(" (")[0] for fix in every]  # what is in parentheses is prose
+    words = [pair for fix in shells for pair in pairwise(shlex.split(fix))]
+    assert [
+        pair for pair in words if pair[1].endswith(",") and (pair[1].startswith("-") or pair[0] in (">", "-f", "-r", "--watch-for"))
+    ] == []
+
+
 @pytest.mark.parametrize(
     ("name", "change", "command"),
     [
@@ -82,7 +92,7 @@ def test_names_that_a_terminal_does_not_show_are_escaped_in_every_fix():
          shlex.split("in /etc/hosts, replace 127.0.1.1 in the line of 'g$(id)' with the address of this host")),
         ("nccl-libraries", lambda tree: tree.call("nccl-libraries", json.dumps([library(f"/{HOSTILE}/libnccl.so.2", "2.27.7"),
                                                                              library("/b/libnccl.so.2", "2.21.5")])),
-         ["export", f"LD_LIBRARY_PATH=/{HOSTILE}:$LD_LIBRARY_PATH", "for", "the", "test,", "or", "install", "the", "same", "version"]),
+         ["for", "the", "test:", "export", f"LD_LIBRARY_PATH=/{HOSTILE}:$LD_LIBRARY_PATH;", "or", "install", "the", "same", "version"]),
     ],
 )  # fmt: skip
 def test_other_names_are_words(name, change, command):

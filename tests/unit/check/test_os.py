@@ -120,7 +120,7 @@ class TestFirewall:
     def test_rule_goes_into_the_chain_that_drops(self):
         one = only("firewall", healthy().call("nft ruleset", json.dumps({"nftables": [CLOSED]})))
         assert (one.verdict, one.subject) == (WARN, "inet filter input")
-        assert one.fix.startswith("nft insert rule inet filter input ip saddr")
+        assert "nft insert rule inet filter input ip saddr" in one.fix
 
     def test_network_that_is_accepted_may_not_be_the_cluster(self):
         match = {"op": "==", "left": {"payload": {"protocol": "ip", "field": "saddr"}}, "right": {"prefix": {"addr": "10.0.0.0", "len": 8}}}
@@ -188,7 +188,7 @@ def test_process_that_waits_for_a_disk_is_not_stuck(waits, verdict, named):
 def test_many_stuck_processes_are_counted():
     one = only("stuck-processes", healthy().call("stuck processes", json.dumps([[pid, "nvidia-smi"] for pid in range(10, 17)])))
     assert "nvidia-smi (10)" in one.message and one.message.endswith("and 2 more")
-    assert one.fix.startswith("cat /proc/10/stack")
+    assert "cat /proc/10/stack;" in one.fix
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ class TestGovernor:
 def test_clock_source_without_a_better_one():
     base = "/sys/devices/system/clocksource/clocksource0"
     one = only("cpu-clocksource", healthy().files(base, current_clocksource="hpet", available_clocksource="hpet acpi_pm"))
-    assert one.verdict is WARN and one.fix.startswith("dmesg")
+    assert one.verdict is WARN and "dmesg" in one.fix
 
 
 class TestInterrupts:

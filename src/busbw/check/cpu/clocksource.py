@@ -42,7 +42,7 @@ def look(machine: Machine) -> Iterator[Found]:
         evidence=(Evidence(PATH, reading.text, others[0] if others else "tsc"),),
         fix=filled(f"echo {{name}} > {PATH}", name=others[0])
         if others
-        else "dmesg | grep -i -e tsc -e clocksource, which says why the kernel rejected tsc",
+        else "to see why the kernel rejected tsc: dmesg | grep -i -e tsc -e clocksource",
     )
 
 

@@ -17,7 +17,7 @@ ROW = CheckRow(
     right="none since the driver was loaded, and none in SRAM over the life of the GPU",
     why="An uncorrected error kills the programs whose data it hit (Xid 48, 94 or 95). The GPU remaps rows of DRAM with errors; SRAM has "
     "no spare rows.",
-    fix="drain the host, run nvidia-smi -i {gpu} --gpu-reset, then dcgmi diag -r 3; replace the GPU if errors come back",
+    fix="drain the host; nvidia-smi -i {gpu} --gpu-reset; dcgmi diag -r 3; replace the GPU if errors come back",
     stays="a reset clears the counts since the driver was loaded, but not the lifetime counts",
     reads=("nvmlDeviceGetMemoryErrorCounter", "nvmlDeviceGetSramEccErrorStatus"),
     sources=("NVIDIA GPU memory error management",),

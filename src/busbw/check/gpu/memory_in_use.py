@@ -52,7 +52,7 @@ def _judge(gpu: GpuHealth, *, container: bool) -> Found:
     if (gpu.used_bytes or 0) >= LEAST and gpu.name.startswith(WITH_CPU):
         return not_offered(gpu.label, f"{used} in use, no process: the kernel may keep files in it, as it is a NUMA node", evidence)
     if (gpu.used_bytes or 0) >= LEAST:
-        fix = f"fuser -v /dev/nvidia{gpu.index}, as root; without a process: drain the host; nvidia-smi -i {gpu.index} --gpu-reset"
+        fix = f"as root: fuser -v /dev/nvidia{gpu.index}; without a process: drain the host; nvidia-smi -i {gpu.index} --gpu-reset"
         return warned(
             gpu.label, f"{used} in use, but NVML lists no process: it may run in another container, or be dead", evidence, fix=fix
         )

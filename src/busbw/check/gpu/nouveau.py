@@ -18,7 +18,7 @@ ROW = CheckRow(
     right="not loaded",
     why="nouveau is the kernel's own driver for NVIDIA GPUs. If it binds a GPU first, NVIDIA's driver cannot, and CUDA finds no GPU.",
     fix="printf 'blacklist nouveau\\noptions nouveau modeset=0\\n' > /etc/modprobe.d/blacklist-nouveau.conf; rebuild the initramfs "
-    "(update-initramfs -u, or dracut --force); drain the host and reboot it",
+    "(update-initramfs -u or dracut --force); drain the host and reboot it",
     stays="yes, once the initramfs is rebuilt: update-initramfs -u (Debian, Ubuntu) or dracut --force (RHEL)",
     reads=(PATH, "/sys/bus/pci/devices/*/{vendor,class}"),
     sources=("CUDA installation guide for Linux, disabling nouveau",),

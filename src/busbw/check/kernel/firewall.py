@@ -18,7 +18,7 @@ ROW = CheckRow(
     title="packet filters for incoming connections",
     right="no filter drops what other hosts of the cluster send",
     why="MPI, NCCL and PyTorch listen on ports that the kernel assigns. If those are blocked, a job hangs at startup without a message.",
-    fix="nft insert rule {place} ip saddr CIDR accept, with CIDR the network of the cluster",
+    fix="with CIDR the network of the cluster: nft insert rule {place} ip saddr CIDR accept",
     stays="lost at the next reboot; permanent with firewall-cmd --permanent --zone=trusted --add-source=CIDR, or with ufw allow from CIDR",
     reads=(MODULES, " ".join(COMMAND)),
     sources=("nft(8)", "Open MPI issues 12508 and 13113"),
@@ -33,7 +33,7 @@ def look(machine: Machine) -> Iterator[Found]:
         return
     if LEGACY in machine.modules:
         message = f"the module {LEGACY} is loaded; busbw does not read its rules"
-        yield not_offered("", message, fix="iptables-legacy -S INPUT, which lists them")
+        yield not_offered("", message, fix="iptables-legacy -S INPUT")
     if TABLES in machine.modules or not loaded.text:
         yield from _tables(machine)
     elif LEGACY not in machine.modules:

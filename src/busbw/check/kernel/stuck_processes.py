@@ -39,7 +39,7 @@ ROW = CheckRow(
     title="processes stuck in the kernel",
     right="no process stays in one wait in state D for 3 s, except for a disk",
     why="Such a process waits for a driver or file system that does not respond. It cannot be killed, and may hold a GPU.",
-    fix="cat /proc/{pid}/stack; dmesg -T | tail, which show the driver or mount that it waits for; if it does not end, drain the host "
+    fix="to see the driver or mount that it waits for: cat /proc/{pid}/stack; dmesg -T | tail; if it does not end, drain the host "
     "and reboot it",
     stays="a reboot ends it; the cause may come back",
     reads=("/proc/*/{stat,status,wchan}, for 3 s", KTHREADD),

@@ -20,7 +20,7 @@ ROW = CheckRow(
     right="a private key that only its owner can read, or a running agent",
     why="mpirun starts its daemons over ssh, and cannot type a password. Without a key it waits at a prompt or fails with permission "
     "denied. This check does not test whether a host accepts the key.",
-    fix="ssh-keygen -t ed25519 -N '' -f ~/.ssh/id_ed25519, then ssh-copy-id to each host",
+    fix="ssh-keygen -t ed25519 -N '' -f ~/.ssh/id_ed25519; then ssh-copy-id to each host",
     stays="permanent; in a container, lost with its home directory",
     reads=(f"names and permissions in {FOLDER}", "SSH_AUTH_SOCK"),
     sources=("ssh(1), ssh-agent(1)",),

@@ -17,7 +17,7 @@ ROW = CheckRow(
     right="one version, or several copies of it",
     why="PyTorch from pip loads the NCCL of its Python package. nccl-tests loads the one of the system or of LD_LIBRARY_PATH. The NCCL "
     "that was tested is then not the one used for training, and has other defaults, algorithms and bugs.",
-    fix="export LD_LIBRARY_PATH={folder}:$LD_LIBRARY_PATH for the test, or install the same version",
+    fix="for the test: export LD_LIBRARY_PATH={folder}:$LD_LIBRARY_PATH; or install the same version",
     stays="set it in the job script, or keep the versions of both packages equal",
     reads=("the Python package nvidia-nccl", "LD_LIBRARY_PATH", "library folders of the system"),
     sources=("NCCL user guide, environment variables",),

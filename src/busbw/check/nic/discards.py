@@ -13,8 +13,8 @@ DROPPED = "[rt]x_discards_phy|port_xmit_discards"
 PACKETS = "[rt]x_packets_phy|port_xmit_packets|port_rcv_packets"
 SIZE = "rx_oversize_pkts_phy"
 OF_INFINIBAND = (
-    "ibdiagnet names the congested switch port; the log of the subnet manager shows whether a host hung; perfquery -C {device} -P "
-    "{port} -R, as root, sets the counters to 0"
+    "ibdiagnet names the congested switch port; the log of the subnet manager shows whether a host hung; as root, which sets the "
+    "counters to 0: perfquery -C {device} -P {port} -R"
 )
 
 ROW = CheckRow(

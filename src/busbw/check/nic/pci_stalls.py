@@ -15,7 +15,7 @@ EVENTS = "outbound_pci_stalled_(rd|wr)_events"
 LOST = "outbound_pci_buffer_overflow"
 PERCENT = 30  # the driver's own limit for an event
 SECONDS, SHARE = 60, 1e-3  # allowed in total, and of the time between two readings
-WATCH = "busbw check --only nic-pci-stalls --watch-for 60, while a job runs"
+WATCH = "while a job runs: busbw check --only nic-pci-stalls --watch-for 60"
 
 ROW = CheckRow(
     id="BW081",

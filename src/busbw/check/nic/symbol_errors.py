@@ -17,7 +17,7 @@ PHY = "rx_symbol_err_phy|rx_pcs_symbol_err_phy|rx_crc_errors_phy"
 NEVER = f"local_link_integrity_errors|{OVERRUN}"
 
 WATCH = "busbw check --only nic-symbol-errors --watch-for 60 shows how fast they rise"
-CLEAR = "perfquery -C {device} -P {port} -R, as root, sets the counters to 0"
+CLEAR = "as root, which sets the counters to 0: perfquery -C {device} -P {port} -R"
 CABLE = "drain the host; reseat, clean or replace the cable of {device}, then mlxlink -d {device} -m -c -e"
 CREDITS = (
     "the other end sent without credits, which no cable mends: smpquery -C {device} -P {port} -D portinfo 0 {port} shows the virtual lanes "

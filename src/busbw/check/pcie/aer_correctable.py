@@ -22,7 +22,7 @@ ROW = CheckRow(
     right="between two readings (--watch-for, --since) no more than the bit error rate of 10^-12 allows; with one reading, no more "
     "than it allows in an hour",
     why="Each is a packet that was retransmitted. Many of them cost bandwidth and announce a failing link.",
-    fix="busbw check --only pcie-aer-correctable --watch-for 60, under load; if the count grows, drain the host, power it off, and "
+    fix="under load: busbw check --only pcie-aer-correctable --watch-for 60; if the count grows, drain the host, power it off, and "
     "reseat {bdf} and its riser",
     stays="depends on the hardware; the counts restart at a reboot",
     reads=("/sys/bus/pci/devices/*/aer_dev_correctable", "/sys/bus/pci/devices/*/current_link_*"),

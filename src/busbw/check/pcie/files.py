@@ -7,6 +7,7 @@ from busbw.check.base import Check, broken, failed, passed, skipped
 from busbw.check.machine import Machine
 from busbw.check.parts import gpus, nics
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import filled
 from busbw.core.sizes import counted
 from busbw.host.nic import RDMA
 from busbw.host.pci import at
@@ -44,7 +45,7 @@ def look(machine: Machine) -> Iterator[Found]:
         if paths:
             evidence = (Evidence(path, machine.read(path).reason.removeprefix(f"{path}: "), "a value") for path in paths)
             message = f"{counted(len(paths), 'file')} of it cannot be read: {machine.read(paths[0]).reason}"
-            yield failed(device, message, *evidence, fix=ROW.fix.format(device=device))
+            yield failed(device, message, *evidence, fix=filled(ROW.fix, device=device))
     if not any(bad.values()):
         yield passed(
             "", f"the files of {counted(len(files), 'device')} can be read", Evidence(next(iter(chain(*files.values()))), "a value")

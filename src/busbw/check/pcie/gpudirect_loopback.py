@@ -27,8 +27,8 @@ ROW = CheckRow(
     right=f"{SHARE:.0%} or more of the rate of the port, or of its PCIe link if that is lower",
     why="It needs the GPU, the PCIe switch, the NIC and the modules for GPUDirect together, and no other host. ACS, an IOMMU or a "
     "narrow link halve the rate, and NCCL is then slower on this host alone.",
-    fix="busbw check --only pcie-acs --only pcie-iommu --only pcie-path --only gpudirect-path; ib_write_bw -d {device} "
-    "--use_cuda={gpu} -F, and in another shell the same with localhost at its end",
+    fix="busbw check --only pcie-acs --only pcie-iommu --only pcie-path --only gpudirect-path; in one shell ib_write_bw -d {device} "
+    "--use_cuda={gpu} -F; in another the same with localhost at its end",
     stays="depends on the cause",
     reads=(
         "ib_write_bw --use_cuda of perftest, to this host itself",

@@ -21,7 +21,7 @@ ROW = CheckRow(
     right=f"at most {MOST:.0%} of those received between two readings (--watch-for, --since), or since the driver was loaded",
     why="A remote host asked this one to slow down, and it did not. Congestion control is off at this end (roce_rp), or off for that "
     "priority.",
-    fix="echo 1 > /sys/class/net/{netdev}/ecn/roce_rp/enable/PRIORITY, for the priority of RDMA",
+    fix="for the priority of RDMA: echo 1 > /sys/class/net/{netdev}/ecn/roce_rp/enable/PRIORITY",
     stays=STAYS,
     reads=(f"/sys/class/infiniband/*/ports/*/hw_counters/{{{IGNORED},{HANDLED}}}",),
     sources=("Linux drivers/infiniband/hw/mlx5/counters.c", "Prometheus node_exporter, InfiniBand collector"),

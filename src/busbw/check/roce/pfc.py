@@ -46,7 +46,7 @@ def _judge(machine: Machine, setting: Setting) -> Found:
     command = (
         own if nvidia(machine, setting.port) else filled(f"dcb pfc set dev {{netdev}} prio-pfc all:off {COMMON[0]}:on", netdev=qos.netdev)
     )
-    fix = f"{command} (or the lossless priorities of the switch)"
+    fix = f"{command}; or the lossless priorities of the switch instead"
     if not qos.lossless:
         pause = read_pause(machine, qos.netdev)
         rest = "RoCE is lossy, which is right only on a lossy fabric"

@@ -18,7 +18,7 @@ ROW = CheckRow(
     right="its DSCP maps to a priority with flow control",
     why="NCCL uses traffic class 0 unless NCCL_IB_TC or the driver sets another. Packets outside the lossless class are dropped when "
     "buffers are full.",
-    fix="echo {value} > /sys/class/infiniband/{device}/tc/{port}/traffic_class, or export NCCL_IB_TC={value} in the job script",
+    fix="echo {value} > /sys/class/infiniband/{device}/tc/{port}/traffic_class; or in the job script: export NCCL_IB_TC={value}",
     stays=STAYS,
     reads=("/sys/class/infiniband/*/tc/*/traffic_class", *READS, "dcb", "/sys/class/net/*/qos/trust"),
     sources=("NCCL user guide, NCCL_IB_TC", "NVIDIA DOCA-OFED, quality of service"),
