@@ -53,6 +53,12 @@ def test_each_port_runs_with_its_nearest_gpu(program):
     assert not perftest._running, "no server is left"
 
 
+def test_port_that_is_down_is_left_out(program):
+    tree = healthy(gpus=3, ports=3).file("/sys/class/infiniband/mlx5_0/ports/1/state", "1: DOWN")
+    tree.file("/sys/class/infiniband/mlx5_1/ports/1/state", "1: DOWN")
+    assert [one.port for one in loops(Machine(tree.source()), 1.0).loops] == ["mlx5_2"]
+
+
 def test_client_that_hangs_is_ended(program, monkeypatch):
     monkeypatch.setattr(loopback_run, "END_S", 0.0)
     program.write_text(PROGRAM.replace("with socket.create_connection", "time.sleep(60)\nwith socket.create_connection"))
