@@ -14,7 +14,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "netlab")]
 import faults  # noqa: E402 - found by the path above
 import netlab  # noqa: E402
 
-TRIES = 3
+TRIES = 10
 
 
 def main() -> int:
@@ -53,6 +53,7 @@ def struck(fault: faults.Fault, patience: float) -> faults.Outcome:
             with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
                 return faults.inject(fault, Path(folder), netlab, patience)
         except (netlab.Unavailable, IndexError, OSError) as error:
+            time.sleep(1)
             if not tries_left:
                 raise
             print(f"     no run: {type(error).__name__}: {error}; again", flush=True)
