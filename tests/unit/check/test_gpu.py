@@ -259,6 +259,11 @@ def test_uvm_device_missing_in_a_container_fails():
     assert one.verdict is FAIL and "--gpus all" in one.fix
 
 
+def test_windows_subsystem_needs_no_uvm_device():
+    (one,) = found("gpu-uvm", lambda tree: tree.drop("/dev/nvidia-uvm").file("/dev/dxg", ""))
+    assert one.verdict is SKIP
+
+
 def test_uvm_device_in_a_dev_that_cannot_be_listed_is_unknown():
     (one,) = found("gpu-uvm", lambda tree: tree.drop("/dev"))
     assert one.verdict is UNKNOWN

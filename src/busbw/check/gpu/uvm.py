@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, failed, not_offered, passed, warned
+from busbw.check.base import Check, failed, not_offered, passed, skipped, warned
 from busbw.check.gpu.each import no_gpus
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -10,6 +10,7 @@ from busbw.host.nvml_health import read_health
 
 DEVICE = "nvidia-uvm"
 PATH = f"/dev/{DEVICE}"
+WSL = "dxg"  # the device of the Windows Subsystem for Linux
 
 ROW = CheckRow(
     id="BW018",
@@ -35,6 +36,8 @@ def look(machine: Machine) -> Iterator[Found]:
     evidence = Evidence(PATH, "present" if DEVICE in names else "absent", "present")
     if not names:
         yield not_offered("", "/dev cannot be listed")
+    elif WSL in names:
+        yield skipped("in WSL the driver of Windows serves the GPU, without this device")
     elif DEVICE in names:
         yield passed("", f"{PATH} is present", evidence)
     elif machine.container:
