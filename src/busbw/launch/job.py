@@ -91,12 +91,17 @@ def run(
     cleanup.launcher = process.pid
     guard = _guard(cleanup)
     lines, talk = _Lines(on_line, on_talk), _Lines(on_talk)
+
+    def looked() -> BusbwError | None:
+        cleanup.see_launcher()
+        return stop_reason()
+
     with terminable():
         try:
             with _pump(process, lines, talk) as pump:
-                if not pump(limit_s or None, stop_reason=stop_reason, until=lambda: lines.count > 0 or heard(), queued=queued):
+                if not pump(limit_s or None, stop_reason=looked, until=lambda: lines.count > 0 or heard(), queued=queued):
                     raise why_silent() or _silent(argv[0], limit_s, hosts)
-                pump(None, stop_reason=stop_reason)
+                pump(None, stop_reason=looked)
                 lines.end()
                 talk.end()
                 status = _ended(process)

@@ -8,9 +8,9 @@ from busbw.check.gpu.each import WITHOUT_PCI
 from busbw.check.machine import Machine
 from busbw.check.parts import WITH_CPU
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.kernel_rule import KMSG
 from busbw.core.sizes import counted
 from busbw.host.gpu_devices import switches_on_pci
-from busbw.host.kernel_log import KMSG
 from busbw.host.nvml_health import read_health
 from busbw.host.past_kernel_log import PastLog, read_past
 from busbw.host.pci import DEVICES, read_devices

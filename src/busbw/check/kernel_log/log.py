@@ -2,7 +2,7 @@
 
 from busbw.check.base import DENIED, unanswered
 from busbw.core.checking import Evidence, Found
-from busbw.host.kernel_log import KMSG
+from busbw.core.kernel_rule import KMSG
 from busbw.host.past_kernel_log import Line, PastLog
 
 UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
