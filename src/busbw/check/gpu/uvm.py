@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 
 from busbw.check.base import Check, failed, not_offered, passed, skipped, warned
-from busbw.check.gpu.each import no_gpus
+from busbw.check.gpu.each import in_wsl, no_gpus
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.nvml_health import read_health
 
 DEVICE = "nvidia-uvm"
 PATH = f"/dev/{DEVICE}"
-WSL = "dxg"  # the device of the Windows Subsystem for Linux
 
 ROW = CheckRow(
     id="BW018",
@@ -36,7 +35,7 @@ def look(machine: Machine) -> Iterator[Found]:
     evidence = Evidence(PATH, "present" if DEVICE in names else "absent", "present")
     if not names:
         yield not_offered("", "/dev cannot be listed")
-    elif WSL in names:
+    elif in_wsl(machine):
         yield skipped("in WSL the driver of Windows serves the GPU, without this device")
     elif DEVICE in names:
         yield passed("", f"{PATH} is present", evidence)
