@@ -67,7 +67,7 @@ def rule(texts: Texts, *signs: Sign, told_by_xid: int | None = None) -> KernelRu
         name=texts.name,
         layer=texts.layer,
         title=texts.title,
-        right="no such line of this boot that still holds",
+        right="the log of this boot has no such error that still counts",
         why=f"{texts.why} {_holding(signs)}",
         fix=texts.fix,
         stays=texts.stays,
@@ -78,14 +78,14 @@ def rule(texts: Texts, *signs: Sign, told_by_xid: int | None = None) -> KernelRu
 
 
 def _holding(signs: tuple[Sign, ...]) -> str:
-    """`A line holds until the next boot (a bad block stays bad); some for 24 h (the drive was reset).`"""
+    """`An error counts until the next boot (a bad block stays bad), others for 24 h (the drive was reset).`"""
     reasons: dict[str, list[str]] = {}
     for sign in signs:
         known = reasons.setdefault(_span(sign), [])
         if sign.because not in known:
             known.append(sign.because)
     spans = [f"{span} ({'; '.join(known)})" for span, known in reasons.items()]
-    return f"A line holds {'; another '.join(spans)}."
+    return f"An error counts {', others '.join(spans)}."
 
 
 def _span(sign: Sign) -> str:

@@ -67,8 +67,8 @@ HUNG = rule(
         "BW253", "hung-task", Layer.KERNEL, "processes that hung in the kernel",
         "A process waited in the kernel for two minutes or more, usually for a disk, a network file system or a driver. BW124 looks for "
         "those that hang now.",
-        "dmesg shows what it waited for below the line; busbw check stuck-processes",
-        "it depends on the cause", ("Linux, kernel/hung_task.c", NPD, GPUD),
+        "dmesg shows what it waited for below the line; busbw check --only stuck-processes",
+        "depends on the cause", ("Linux, kernel/hung_task.c", NPD, GPUD),
     ),
     Sign(line(r"INFO: task (?P<subject>\S.*):\d+ blocked (?:in I/O wait )?for more than (?P<time>\d+) seconds"), WARN,
          "waited in the kernel for over {time} s", "the kernel stops logging after ten, and says nothing when it ends", DAY_S),
@@ -118,8 +118,9 @@ FILESYSTEMS = rule(
     Texts(
         "BW256", "filesystem-errors", Layer.KERNEL, "damaged or read-only file systems in the log",
         "The file system is damaged, or the kernel made it read-only. Writes of jobs fail, and slurmd or kubelet may stop.",
-        "drain the host first; unmount {subject} and run fsck or xfs_repair on it; check the disk below with smartctl",
-        "repaired it stays", ("Linux, fs/ext4, fs/xfs, fs/btrfs", NPD, GPUD),
+        "drain the host first; check its disk with smartctl -a or nvme smart-log; replace a bad disk; if it is good, unmount the "
+        "file system (for / boot a rescue system) and run fsck or xfs_repair on {subject}",
+        "yes, once it is repaired; if the disk fails, it comes back", ("Linux, fs/ext4, fs/xfs, fs/btrfs", NPD, GPUD),
     ),
     Sign(line(r"EXT[34]-fs \((?P<subject>[^)]+)\): (?:Remounting filesystem read-only|I/O error while writing superblock)"), FAIL,
          "the kernel made it read-only", _SHUT, ends=_WRITABLE),

@@ -259,6 +259,14 @@ def test_uvm_device_missing_in_a_container_fails():
     assert one.verdict is FAIL and "--gpus all" in one.fix
 
 
+def test_windows_subsystem_needs_no_uvm_device_and_lists_no_processes():
+    wsl = lambda tree: tree.drop("/dev/nvidia-uvm").file("/dev/dxg", "")  # noqa: E731
+    (one,) = found("gpu-uvm", wsl)
+    assert one.verdict is SKIP
+    used = of(found("gpu-memory-in-use", wsl, changed(2, used_bytes=2 << 30)), "GPU 2")
+    assert (used.verdict, used.optional) == (UNKNOWN, True)
+
+
 def test_uvm_device_in_a_dev_that_cannot_be_listed_is_unknown():
     (one,) = found("gpu-uvm", lambda tree: tree.drop("/dev"))
     assert one.verdict is UNKNOWN

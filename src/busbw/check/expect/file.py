@@ -25,7 +25,8 @@ _UNKNOWN_KEY = re.compile(r"unknown field `(.*)`")
 _MISSING_KEY = re.compile(r"missing required field `(.*)`")
 _WORDS = {"`int | null`": "a whole number", "`int`": "a whole number", "`float | null`": "a number", "`float`": "a number",
           "`str | null`": "text in quotes", "`str`": "text in quotes", "`bool | null`": "true or false", "`array`": "a list: [...]",
-          "`object`": "a table", "`date`": "a date, like 2026-12-31"}  # fmt: skip
+          "`object`": "a table", "`date`": "a date, like 2026-12-31",
+          "Invalid RFC3339 encoded date": "expected a date, like 2026-12-31"}  # fmt: skip
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -74,7 +75,7 @@ def parse(given: Text) -> Expected:
         raise _refused(given, table, str(error)) from error
     expected = Expected(given.name, node, lines(given.text), given.today)
     if not table:
-        raise UsageError(f"{given.name}: it expects nothing", MADE_BY)
+        raise UsageError(f"{given.name}: it is empty", MADE_BY)
     _names_of_checks(expected)
     return expected
 

@@ -18,7 +18,7 @@ from busbw.host.nvml_health import read_health
 from busbw.host.past_kernel_log import read_past
 
 FAILS = (Effect.REBOOT, Effect.RESET, Effect.REPAIR)
-NO_RECOVERY = "; the driver asks for no recovery now: the GPU was probably reset"
+NO_RECOVERY = "; the driver asks for no recovery now, as after a reset"
 
 ROW = CheckRow(
     id="BW005",

@@ -76,7 +76,7 @@ def _alarm(machine: Machine, folder: str) -> Evidence | None:
 
 def _without(machine: Machine, bdf: str) -> Found:
     gone = (machine.read(f"{at(bdf)}/config").data or b"").startswith(GONE)
-    what = "the drive does not respond on PCI" if gone else "PCI shows a drive, but it has no controller: its driver gave it up"
+    what = "the drive does not respond on PCI" if gone else "PCI shows a drive, but it has no controller: the driver gave up on it"
     bound = machine.target(f"{at(bdf)}/driver")
     return failed(
         bdf,
