@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from shlex import quote
 
 from busbw.check.base import Check, passed
 from busbw.check.kernel_log.log import evidence, reaches, repeated, span, unread_log
@@ -12,6 +11,7 @@ from busbw.core.checking import Found
 from busbw.core.finding import Verdict
 from busbw.core.kernel_rule import BOOT_S, SUBJECT, KernelRule, Sign
 from busbw.core.overall import SEVERITY
+from busbw.core.shell_words import word
 from busbw.host.gpu import short_bus
 from busbw.host.kernel_log import logged_xids
 from busbw.host.nvml_health import read_health
@@ -112,7 +112,7 @@ def _of_subject(rule: KernelRule, name: str, group: list[tuple[Verdict, Seen]], 
     more = [f"and {len(texts) - NAMED} more"] if len(texts) > NAMED else []
     lines = tuple(evidence(one.line) for found, one in ordered if found is verdict)
     subject = ordered[0][1].subject
-    fix = rule.row.fix.format(subject=quote(subject) if subject else "the part")
+    fix = rule.row.fix.format(subject=word(subject) if subject else "the part")
     return Found(verdict, name, "; ".join(texts[:NAMED] + more), lines, fix)
 
 
