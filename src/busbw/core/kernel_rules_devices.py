@@ -106,7 +106,7 @@ SLOT_POWER = rule(
     Texts(
         "BW245", "nic-slot-power", Layer.NIC, "PCIe slots that give an adapter too little power",
         "The slot offers less power than adapter and transceivers may draw. Ports with long-reach transceivers may stay down.",
-        "set the slot's power limit in the BIOS, or move {subject} to a slot of 75 W; mlxconfig -d {subject} q | grep -i power",
+        "raise the power limit of the slot in the BIOS, or move {subject} to a slot of 75 W; mlxconfig -d {subject} q | grep -i power",
         "it is set in the BIOS or the slot", (f"{MLX5}/events.c", NVSENTINEL, GPUD),
     ),
     Sign(line(r"(?:mlx5_core <bdf>\b.*)?Detected insufficient power on the PCIe slot \((?P<power>\d+W)\)"), WARN,

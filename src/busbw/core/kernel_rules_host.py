@@ -15,7 +15,7 @@ MACHINE_CHECK = rule(
     Texts(
         "BW250", "hardware-errors-logged", Layer.CPU, "uncorrected errors of memory and processors in the log",
         "Data in memory or a processor was lost. The kernel kills the process that uses it, or stops.",
-        "drain the host first; ras-mc-ctl --errors, or ipmitool sel list, names the module; replace it",
+        "drain the host first; ras-mc-ctl --errors (or ipmitool sel list) names the module; replace it",
         REPLACED, ("Linux, Documentation/arch/x86/x86_64/machinecheck.rst: bit 61 of a bank's status is UC", "Meta GCM, check-syslogs mce"),
     ),
     Sign(line(r"EDAC (?P<subject>MC\d+): [1-9]\d* UE (?P<what>.*)"), FAIL, "uncorrected memory error: {what}", _BAD_MEMORY),
@@ -37,7 +37,7 @@ OOM = rule(
         "BW251", "oom-kill", Layer.CPU, "processes killed for lack of memory",
         "The kernel killed a process because the host had no memory left. It may have been one of the system's, such as slurmd. A kill "
         "within a cgroup's limit concerns the job alone.",
-        "find what used the memory: free -h, slabtop; limit jobs to less than the host has (MemSpecLimit of Slurm); restart services "
+        "find what used the memory: free -h; slabtop -o; limit jobs to less than the host has (MemSpecLimit of Slurm); restart services "
         "that were killed",
         "a limit in slurm.conf or of the pods stays", ("Linux, mm/oom_kill.c", NPD),
     ),

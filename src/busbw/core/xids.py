@@ -41,9 +41,10 @@ class XidRow:
             return Effect.APPLICATION
         return EFFECTS.get(self.action, Effect.WATCH)
 
-    def fix(self, gpu: str) -> str:
-        """The remedy; `gpu` is the GPU's PCI address."""
-        return FIX_OF.get(self.number, FIXES[self.effect]).format(gpu=gpu)
+    def fix(self, gpu: str, *, record: bool = True) -> str:
+        """The remedy; `gpu` is the GPU's PCI address. With `record`, a reset is written to the kernel log."""
+        text = FIX_OF.get(self.number, FIXES[self.effect])
+        return (text if record else text.replace(_RECORD, "")).format(gpu=gpu)
 
 
 EFFECTS: dict[str, Effect] = {
@@ -73,8 +74,9 @@ EFFECTS_OF: dict[int, Effect] = {
     171: Effect.RESET, 172: Effect.RESET,  # more of Xid 48
 }  # fmt: skip
 
-# The driver logs no reset by nvidia-smi: the line tells this check of it.
-_RESET_GPU = "nvidia-smi --gpu-reset -i {gpu} && echo '{gpu}: reset done' > /dev/kmsg"
+# The driver logs no reset by nvidia-smi, and before 570 NVML does not say whether one is needed: the line records it.
+_RECORD = " && echo '{gpu}: reset done' > /dev/kmsg"
+_RESET_GPU = "nvidia-smi --gpu-reset -i {gpu}" + _RECORD
 _RESET = f"drain the host first; {_RESET_GPU}; if it comes back, run dcgmi diag -r 3 and replace the GPU"
 _LINKS = f"drain the host first; nvidia-smi nvlink -e -i {{gpu}}; {_RESET_GPU}"
 _APPLICATION = "look for the error in the application: compute-sanitizer"

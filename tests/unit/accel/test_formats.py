@@ -6,6 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbw.accel.codecs import entries, integers, topk
+from busbw.accel.communicator import Communicator
+from busbw.accel.settings import Settings
 
 
 @settings(deadline=None, max_examples=60)
@@ -97,3 +99,40 @@ def test_what_is_left_below_a_sharp_edge_is_sent_in_the_end():
         index, count = topk._select(left, room, step, state)
         left[index[: int(count)]] = 0.0
     assert not left.any(), int(torch.count_nonzero(left))
+
+
+@pytest.mark.parametrize("share", [0.07, 0.14])
+def test_the_next_threshold_is_nearer_to_what_fits(share):
+    magnitude, room = torch.rand(10_000, generator=torch.Generator().manual_seed(0)), 1000
+    before = torch.tensor(1.0 - share)
+    state = {topk.THRESHOLD: before}
+    topk._select(magnitude, room, 0, state)
+    found, later = (int((magnitude >= one).sum()) for one in (before, state[topk.THRESHOLD]))
+    assert state[topk.THRESHOLD] != before
+    assert abs(later - room) < abs(found - room)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5], ids=["gradients", "velocities"])
+def test_of_one_rank_what_is_sent_and_what_stays_are_what_came(momentum):
+    """Momentum correction sends velocities instead of gradients, and begins a velocity anew where it was sent."""
+    chosen = Settings(method="topk", ratio=0.1, momentum=momentum, compress_least=0, dense_below_2d=False)
+    codec, alone = topk.TopK(chosen), Communicator(None, 1, 0, 1)
+    made, state, velocity, left = torch.Generator().manual_seed(0), {}, torch.zeros(500), torch.zeros(500)
+    for step in range(6):
+        gradient = torch.randn(500, generator=made)
+        part = gradient.clone()
+        codec.exchange(part, alone, state, step)
+        velocity = momentum * velocity + gradient
+        left += velocity - part
+        velocity[part != 0] = 0.0
+        assert 0 < torch.count_nonzero(part) <= 50
+        assert torch.allclose(state["residual"], left, atol=1e-5)
+        assert ("velocity" in state) == bool(momentum)
+        if momentum:
+            assert torch.allclose(state["velocity"], velocity, atol=1e-5)
+
+
+def test_without_feedback_nothing_stays():
+    codec, state = topk.TopK(Settings(method="topk", ratio=0.1, feedback=False)), {}
+    codec.exchange(torch.randn(500, generator=torch.Generator().manual_seed(0)), Communicator(None, 1, 0, 1), state, 0)
+    assert set(state) == {topk.THRESHOLD}

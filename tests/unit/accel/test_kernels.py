@@ -15,7 +15,11 @@ if DEVICE == "cpu":
 
 from busbw.accel.codecs import entries, kernels  # noqa: E402
 from busbw.accel.codecs import integers as plain  # noqa: E402
+from busbw.accel.codecs.base import RESIDUAL  # noqa: E402
 from busbw.accel.codecs.kernels import integers, kept, topk  # noqa: E402
+from busbw.accel.codecs.topk import TopK  # noqa: E402
+from busbw.accel.communicator import Communicator  # noqa: E402
+from busbw.accel.settings import Settings  # noqa: E402
 
 os.environ.pop("TRITON_INTERPRET", None)
 pytestmark = pytest.mark.torch
@@ -110,6 +114,24 @@ def test_the_sum_of_what_ranks_sent(length, fmt, kind):
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")  # the interpreter's numpy says so of infinities
+@pytest.mark.parametrize("feedback", [True, False])
+def test_the_codec_keeps_what_it_did_not_send_only_with_feedback(feedback):
+    codec, alone = TopK(Settings(method="topk", ratio=0.1, feedback=feedback)), Communicator(None, 1, 0, 1)
+    state, left = {}, torch.zeros(300, device=DEVICE)
+    for step in range(2):
+        part = gradient(step, 300)
+        left += part
+        codec._in_kernels(part, alone, state, step, 30)
+        left -= part
+        assert (RESIDUAL in state) == feedback
+        if feedback:
+            assert torch.allclose(state[RESIDUAL], left, atol=1e-5)
+    codec._in_kernels(torch.full((300,), torch.nan, device=DEVICE), alone, state, 2, 30)
+    if feedback:  # as before the step, which the optimizer skips
+        assert torch.allclose(state[RESIDUAL], left, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
 @pytest.mark.parametrize("odd", [float("nan"), float("inf"), -float("inf")])
 def test_infinite_gradients_propagate_and_keep_the_residual(odd):
     part, before = gradient(1), gradient(2)

@@ -36,6 +36,10 @@ def without_switches(tree):
         tree.drop(f"/sys/bus/pci/devices/0000:0{number}:00.0")
 
 
+def without_a_switch(tree):
+    tree.drop("/sys/bus/pci/devices/0000:05:00.0")
+
+
 def test_without_gpus_every_check_is_skipped():
     tree = Tree().files("/sys/bus/pci/devices/0000:00:02.0", vendor="0x8086", **{"class": "0x030000"}).failing("nvml_health", "no driver")
     for check in CHECKS:
@@ -89,8 +93,10 @@ ENUMERATED = "pci 0000:1b:00.0: [10de:2330] type 00 class 0x030200 PCIe Endpoint
         ([], 8, PASS, False),
         ([], 7, FAIL, False),
         ([], 4, FAIL, False),
-        ([on_qemu], 4, UNKNOWN, True),
-        ([on_qemu, logged(ENUMERATED)], 4, PASS, False),
+        # A virtual machine with part of a board gets at most 3 of its NVSwitches.
+        ([on_qemu], 7, FAIL, False),
+        ([on_qemu, without_a_switch], 4, UNKNOWN, True),
+        ([on_qemu, without_a_switch, logged(ENUMERATED)], 4, PASS, False),
         ([in_container], 4, UNKNOWN, True),
         ([lambda tree: tree.drop("/sys/bus/pci/devices")], 8, UNKNOWN, True),
         # Blackwell's NVSwitches are not on PCI; a tray of an NVL72 has 4 GPUs.

@@ -1,7 +1,7 @@
 """Xids and SXids in the kernel log: which line is judged how, on which device, for how long, and what ends it."""
 
 import pytest
-from healthy_gpu import NOW_S, changed, logged
+from healthy_gpu import NOW_S, all_changed, changed, logged
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from looking import found, of
@@ -21,6 +21,11 @@ HEX = "0x00000001 0x00000008 0x00000000 0x00000000"
 def at(ago_s: float, *texts: str):
     """A change: these lines, so many seconds ago."""
     return logged(*texts, ago_s=ago_s)
+
+
+def xids(*changes):
+    """The findings with a driver that does not say what it asks for: the log alone decides."""
+    return found("gpu-xid", all_changed(recovery_action=None), *changes)
 
 
 @pytest.mark.parametrize(
@@ -61,15 +66,15 @@ def at(ago_s: float, *texts: str):
     ],
 )
 def test_xid_by_number_text_and_age(text, ago_s, verdict):
-    (one,) = found("gpu-xid", at(ago_s, GPU_1 + text))
+    (one,) = xids(at(ago_s, GPU_1 + text))
     assert (one.subject, one.verdict) == ("GPU 1", verdict)
     assert f"Xid {text.partition(',')[0]} (" in one.message and bool(one.fix) is (verdict is not PASS)
 
 
 def test_registers_of_xid_74_count_on_hopper_alone():
     line = GPU_1 + "74, NVLink: fatal error detected on link 6(0x1, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)"
-    assert found("gpu-xid", at(60, line))[0].verdict is PASS
-    assert found("gpu-xid", changed(1, sm=80), at(60, line))[0].verdict is FAIL
+    assert xids(at(60, line))[0].verdict is PASS
+    assert xids(changed(1, sm=80), at(60, line))[0].verdict is FAIL
 
 
 @pytest.mark.parametrize("register", range(7))
@@ -113,22 +118,46 @@ LOADED = "nvidia-nvlink: Nvlink Core is being initialized, major device number 2
 )
 def test_a_reset_of_the_gpu_ends_it(error, later, verdict):
     bus = "0000:1b:00" if "1b:00" in later else "0000:43:00"
-    seen = found("gpu-xid", at(7200, error), at(3600, later))
+    seen = xids(at(7200, error), at(3600, later))
     assert of(seen, "GPU 1").verdict is verdict
     assert len(seen) == (2 if bus == "0000:1b:00" and "Xid" in later else 1)
-    before = found("gpu-xid", at(7200, later), at(3600, error))
+    before = xids(at(7200, later), at(3600, error))
     assert of(before, "GPU 1").verdict is FAIL, "a reset before the error ends nothing"
 
 
+@pytest.mark.parametrize(
+    ("error", "gpu", "verdict"),
+    [
+        (XID_46, {"recovery_action": 0}, WARN),
+        (XID_46, {"recovery_action": 1}, FAIL),
+        (XID_46, {"recovery_action": 0, "error": "GPU is lost"}, FAIL),
+        (GPU_1 + "154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)", {"recovery_action": 0}, WARN),
+        (GPU_1 + "79, GPU has fallen off the bus.", {"recovery_action": 0}, FAIL),  # wants a restart of the host
+        (GPU_1 + "54, Auxiliary power is not connected to the GPU board", {"recovery_action": 0}, FAIL),
+    ],
+)
+def test_a_driver_that_asks_for_no_recovery_now_turns_a_fail_into_a_warning(error, gpu, verdict):
+    (one,) = xids(changed(1, **gpu), at(7200, error))
+    assert one.verdict is verdict
+    assert ("the driver asks for no recovery now" in one.message) is (verdict is WARN)
+    assert ("/dev/kmsg" in one.fix) is ("error" in gpu), "a driver that says what it asks for needs no line of the log"
+    assert one.fix.startswith("nothing if the GPU was reset since; otherwise drain") is (verdict is WARN)
+
+
+def test_a_reset_of_the_log_ends_it_whatever_the_driver_asks_for():
+    (one,) = xids(changed(1, recovery_action=0), at(7200, XID_46), at(3600, RESET))
+    assert one.verdict is PASS
+
+
 def test_a_reset_ends_what_is_watched():
-    (one,) = found("gpu-xid", at(7200, GPU_1 + "168, Reduced memory capacity"), at(3600, RESET))
+    (one,) = xids(at(7200, GPU_1 + "168, Reduced memory capacity"), at(3600, RESET))
     assert one.verdict is PASS and one.message.endswith("the GPU was reset since")
 
 
 def test_one_finding_for_each_gpu_the_worst_first():
     first, second = "NVRM: Xid (PCI:0000:1b:00): ", GPU_1
     lines = [f"{first}31, MMU Fault", *[f"{second}31, MMU Fault"] * 3, f"{second}94, Contained", f"{second}95, Uncontained"]
-    seen = found("gpu-xid", at(7200, *lines))
+    seen = xids(at(7200, *lines))
     assert [(one.subject, one.verdict) for one in seen] == [("GPU 1", FAIL), ("GPU 0", PASS)]
     assert seen[0].message == (
         "Xid 95 (uncontained memory error), 2 h ago; Xid 94 (contained memory error), 2 h ago; "
@@ -140,24 +169,24 @@ def test_one_finding_for_each_gpu_the_worst_first():
 
 def test_later_nonfatal_errors_do_not_hide_a_fatal_one():
     fatal, other = (f"{GPU_1}149, NETIR_LINK_EVT {word} XC0 i0 Link 08 ({HEX})" for word in ("Fatal", "Nonfatal"))
-    (one,) = found("gpu-xid", at(7200, fatal), at(60, other, other))
+    (one,) = xids(at(7200, fatal), at(60, other, other))
     assert one.verdict is FAIL and one.evidence[0].seen == fatal
 
 
 def test_xid_154_names_the_action():
     line = GPU_1 + "154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"
-    (one,) = found("gpu-xid", at(3 * DAY_S, line, line))
+    (one,) = xids(at(3 * DAY_S, line, line))
     assert one.message == "Xid 154 (GPU recovery action changed) x 2, 3 d ago: Node Reboot Required"
     assert one.fix == "drain the host first; node reboot required"
 
 
 def test_xid_of_a_gpu_that_nvml_does_not_list_has_its_bus():
-    (one,) = found("gpu-xid", lambda tree: tree.failing("nvml_health", "no"), at(60, "NVRM: Xid (PCI:0000:e4:00): 79, GPU is gone"))
+    (one,) = xids(lambda tree: tree.failing("nvml_health", "no"), at(60, "NVRM: Xid (PCI:0000:e4:00): 79, GPU is gone"))
     assert (one.subject, one.verdict) == ("0000:e4:00", FAIL)
 
 
 def test_xids_are_judged_without_nvml():
-    (one,) = found("gpu-xid", lambda tree: tree.failing("nvml_health", "no driver"))
+    (one,) = xids(lambda tree: tree.failing("nvml_health", "no driver"))
     assert one.verdict is PASS and "no Xid" in one.message
 
 
@@ -184,7 +213,7 @@ def test_spans_of_time():
 
 
 def test_a_log_that_lost_its_beginning_says_how_far_it_reaches():
-    (one,) = found("gpu-xid", lambda tree: tree.update("kmsg", begins_s=NOW_S - 7200))
+    (one,) = xids(lambda tree: tree.update("kmsg", begins_s=NOW_S - 7200))
     assert one.verdict is PASS and "reaches back 2 h" in one.message
 
 
@@ -268,5 +297,5 @@ def test_any_xid_is_read_back(domain, bus, slot, number, process):
 @settings(max_examples=40)
 @given(st.text(max_size=80))
 def test_any_text_after_the_number_is_judged_without_an_error(text):
-    for one in found("gpu-xid", at(60, *(f"{GPU_1}{number}, {text}" for number in (74, 149, 154)))):
+    for one in xids(at(60, *(f"{GPU_1}{number}, {text}" for number in (74, 149, 154)))):
         assert one.verdict in (PASS, WARN, FAIL)

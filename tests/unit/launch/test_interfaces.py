@@ -85,6 +85,31 @@ def test_no_interface_for_loopback_or_no_route():
     assert interfaces.towards("no-such-host.invalid") is None
 
 
+@pytest.mark.skipif(
+    all(name == "lo" for name, address in interfaces.local().items() if address), reason="no network interface but loopback"
+)
+def test_the_interface_towards_an_address_is_the_one_that_has_the_route():
+    name, address = next((name, address) for name, address in interfaces.local().items() if address and not address.ip.is_loopback)
+    assert interfaces.towards(str(address.ip)) == name
+
+
+@pytest.mark.parametrize(
+    ("peer", "leads", "before", "after"),
+    [
+        ("10.1.2.3", False, "eth9", "eth9"),
+        ("10.1.2.3", True, None, None),
+        ("10.1.2.3", False, None, "eth7"),
+        ("127.0.0.1", False, None, None),
+    ],
+)
+def test_gloo_gets_a_name_only_where_it_would_listen_on_loopback(monkeypatch, peer, leads, before, after):
+    monkeypatch.setattr(interfaces, "own_name_leads_here", lambda: leads)
+    monkeypatch.setattr(interfaces, "towards", {"10.1.2.3": "eth7"}.get)
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", before or "")
+    interfaces.name_for_gloo(peer)
+    assert (os.environ["GLOO_SOCKET_IFNAME"] or None) == after
+
+
 @pytest.mark.parametrize(("address", "leads"), [("127.0.1.1", False), ("10.1.2.3", True)])
 def test_a_host_name_on_loopback_is_not_reachable(monkeypatch, address, leads):
     monkeypatch.setattr(socket, "gethostname", lambda: address)  # an address is its own name

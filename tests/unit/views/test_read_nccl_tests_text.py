@@ -154,6 +154,16 @@ def test_cputime_column_is_not_the_time(make: Make) -> None:
     assert cells(again)[2].time_s == pytest.approx(21.19e-6, rel=1e-3)  # from the bandwidth
 
 
+@pytest.mark.parametrize(("second", "full_s"), [(0, 1.024e-6), (1, 0.512e-6)], ids=["one group", "two groups"])
+def test_the_full_time_counts_the_ranks_of_one_group(make: Make, make_cell: Callable[..., Cell], second: int, full_s: float) -> None:
+    spec = {"collective": "all_gather", "report_cputime": 1}
+    text = view("nccl-tests").render(make([Row(1024, 64, "float", "none", -1, make_cell(21, 1, 1), None, 20)], spec=spec))
+    more = "".join(f"#  Rank  {rank} Group  {second} Pid   1386 on      node1 device  {rank} [0000:00:08] NVIDIA H200\n" for rank in (2, 3))
+    result = read(text.replace("NVIDIA H200\n#\n", f"NVIDIA H200\n{more}#\n"), collective="all_gather")
+    assert (len(result.world.devices), result.world.groups) == (4, 1 + second)
+    assert cells(result)[0].time_s == pytest.approx(full_s)
+
+
 def test_everything_the_header_and_footer_say(make: Make) -> None:
     spec = {"blocking": 3, "per_iter_timing": 1, "per_iter_skip": 2, "parallel_init": 1, "report_timestamps": 1, "unalign": 1, "memory": 1}
     memory = {"init": 523 << 20, "user": 3 << 30, "collective": 12 << 10, "total": 4 << 30}

@@ -13,23 +13,26 @@ from busbw.core.kernel_rule import DAY_S
 from busbw.core.xids import Effect, xid
 from busbw.host.gpu import short_bus
 from busbw.host.gpu_devices import gpus_on_pci
+from busbw.host.gpu_health import GpuHealth
 from busbw.host.nvml_health import read_health
 from busbw.host.past_kernel_log import read_past
 
 FAILS = (Effect.REBOOT, Effect.RESET, Effect.REPAIR)
+NO_RECOVERY = "; the driver asks for no recovery now: the GPU was probably reset"
 
 ROW = CheckRow(
     id="BW005",
     name="gpu-xid",
     layer=Layer.GPU,
     title="Xid errors in the kernel log",
-    right="no Xid of this boot that asks for a reset, a restart of the host or a repair, unless the GPU was reset since",
-    why="An Xid is the driver's report of an error. Some are bugs of a program (13, 31, 43 ...) and pass. Some ask for a restart of the "
-    "application; those warn for a day, as the GPU may have caused them. Others mean that memory, a link or the GPU itself is broken, and "
-    "jobs on it fail until it is reset: they fail until a reset of that GPU is in the log, or until the next boot, however old they are.",
+    right="no Xid of this boot that asks for a reset, a reboot or a repair, unless the GPU was reset since",
+    why="An Xid is the driver's report of an error. Some are bugs in a program (13, 31, 43 ...) and pass. Some ask for a restart of the "
+    "application. Those warn for a day, as the GPU may have caused them. Others mean that memory, a link or the GPU itself is broken, and "
+    "jobs on it crash until it is reset. They fail, however old they are, until the next boot or a line of the log that shows a reset of "
+    "that GPU. If the driver (570 or later) says that the GPU needs no recovery now, an Xid that asks for a reset only warns.",
     fix="depends on the Xid, and is in the finding; the table of Xids is in the reference of host counters",
     stays="a reset or reboot helps if the fault was transient; if the Xid comes back, replace the GPU",
-    reads=("/dev/kmsg", "/sys/bus/pci/devices/*/{vendor,class}"),
+    reads=("/dev/kmsg", "/sys/bus/pci/devices/*/{vendor,class}", "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION"),
     sources=(CATALOG, "NVSentinel, syslog health monitor", "Azure node health checks, azure_gpu_xid"),
 )
 
@@ -46,22 +49,25 @@ def look(machine: Machine) -> Iterator[Found]:
         yield passed("", f"no Xid in the kernel log, which reaches back {reaches(log)}")
     gpus = {short_bus(gpu.bus_id): gpu for gpu in read_health(machine).gpus if gpu.bus_id}
     labels = {bus: gpu.label for bus, gpu in gpus.items()}
-    hopper = {bus for bus, gpu in gpus.items() if gpu.sm == nvlink_registers.HOPPER}
     seen = resets(log)
     by_gpu: dict[str, list[Judged]] = {}
     for event in found:
-        by_gpu.setdefault(event.bus, []).append(_judge(event, seen, hopper=event.bus in hopper))
+        by_gpu.setdefault(event.bus, []).append(_judge(event, seen, gpus.get(event.bus)))
     yield from worst_first([of_device(labels.get(bus, bus), judged) for bus, judged in by_gpu.items()])
 
 
-def _judge(event: Event, seen: Resets, *, hopper: bool) -> Judged:
+def _judge(event: Event, seen: Resets, gpu: GpuHealth | None) -> Judged:
     row = xid(event.number)
     text = f"Xid {event.number} ({row.meaning}){event.counted}"
-    verdict, remark = _verdict(event, _effect(event, row.effect, hopper=hopper), seen)
-    fix = row.fix(f"{event.bus}.0")
-    if row.effect is Effect.RECOVERY and (action := recovery(event.line.text)):
-        remark = f": {action}{remark}"
-        fix = f"drain the host first; {action.lower()}"
+    action = None if gpu is None or gpu.error else gpu.recovery_action
+    hopper = gpu is not None and gpu.sm == nvlink_registers.HOPPER
+    verdict, remark = _verdict(event, _effect(event, row.effect, hopper=hopper), seen, healthy=action == 0)
+    fix = row.fix(f"{event.bus}.0", record=action is None)
+    if row.effect is Effect.RECOVERY and (asked := recovery(event.line.text)):
+        remark = f": {asked}{remark}"
+        fix = f"drain the host first; {asked.lower()}"
+    if remark.endswith(NO_RECOVERY):
+        fix = f"nothing if the GPU was reset since; otherwise {fix}"
     return Judged(verdict, text + remark, fix, event)
 
 
@@ -74,12 +80,12 @@ def _effect(event: Event, effect: Effect, *, hopper: bool) -> Effect:
     return effect
 
 
-def _verdict(event: Event, effect: Effect, seen: Resets) -> tuple[Verdict, str]:
-    """The verdict on an Xid, and a remark that explains it."""
+def _verdict(event: Event, effect: Effect, seen: Resets, *, healthy: bool) -> tuple[Verdict, str]:
+    """The verdict on an Xid, and a remark that explains it. `healthy`: the driver says that the GPU needs no recovery now."""
     if effect is Effect.RECOVERY:
-        return _requested(event, seen)
+        return _requested(event, seen, healthy=healthy)
     if effect in FAILS:
-        return _until_reset(event, effect, seen)
+        return _until_reset(event, effect, seen, healthy=healthy)
     if effect is Effect.APPLICATION:
         return Verdict.PASS, ": an error of the application"
     if effect is Effect.NOTE:
@@ -90,21 +96,23 @@ def _verdict(event: Event, effect: Effect, seen: Resets) -> tuple[Verdict, str]:
     return (Verdict.WARN if event.age_s <= DAY_S else Verdict.PASS), ""
 
 
-def _requested(event: Event, seen: Resets) -> tuple[Verdict, str]:
+def _requested(event: Event, seen: Resets, *, healthy: bool) -> tuple[Verdict, str]:
     """Of Xid 154: what the driver asks for now."""
     if recovery(event.line.text) == NO_ACTION:
         return Verdict.PASS, ""
     if seen.after(event.bus, event.line.at_s):
         return Verdict.PASS, "; the GPU was reset since"
-    return Verdict.FAIL, ""
+    return (Verdict.WARN, NO_RECOVERY) if healthy else (Verdict.FAIL, "")
 
 
-def _until_reset(event: Event, effect: Effect, seen: Resets) -> tuple[Verdict, str]:
+def _until_reset(event: Event, effect: Effect, seen: Resets, *, healthy: bool) -> tuple[Verdict, str]:
     """A GPU that came back after it was off the bus was reset, but only the driver can say that it is in order."""
     at_s = event.line.at_s
     cleared = seen.after(event.bus, at_s) if effect is Effect.RESET else seen.cleared_after(event.bus, at_s)
     if cleared:
         return Verdict.PASS, "; the GPU was reset since"
+    if effect is Effect.RESET and healthy:
+        return Verdict.WARN, NO_RECOVERY
     if effect is Effect.RESET and seen.reloaded_after(at_s):
         return Verdict.WARN, "; the driver was loaded again since, which does not reset all of the GPU"
     return Verdict.FAIL, ""
