@@ -1,4 +1,4 @@
-"""Reads with a limit, on trees with files that never answer."""
+"""Reads with a limit, on trees whose files never answer: opening a FIFO without a writer waits for ever, as a driver that hangs."""
 
 import faulthandler
 import os
@@ -16,23 +16,23 @@ PATIENT_S = 3.0  # for one read: a busy machine answers within this time
 PORT = "/sys/class/infiniband/mlx5_0/ports/1"
 
 
-class Stuck(Live):
-    """A machine with files that never answer, as of a driver that hangs."""
+class Machine(Live):
+    """A tree whose FIFOs are opened, as special files of this machine are."""
 
     def read(self, path: str) -> Reading:
-        if path in (f"{PORT}/state", "/second"):
-            signal.pause()
-        return super().read(path)
+        file = self.at(path)
+        return Reading(file.read_bytes()) if file.is_fifo() else super().read(path)
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Stuck:
-    """Its port's state hangs; the rate, in the same folder, and the kernel's release can be read."""
+def tree(tmp_path: Path) -> Path:
+    """A machine whose port's state hangs; the rate, in the same folder, and the kernel's release can be read."""
     port = tmp_path / PORT.lstrip("/")
     port.mkdir(parents=True)
+    os.mkfifo(port / "state")
     (port / "rate").write_text("400 Gb/sec\n")
     (tmp_path / "osrelease").write_text("6.8.0\n")
-    return Stuck(tmp_path)
+    return tmp_path
 
 
 def texts(source: Source) -> tuple[str | None, Reading, Reading, str | None, GivenUp | None]:
@@ -41,22 +41,23 @@ def texts(source: Source) -> tuple[str | None, Reading, Reading, str | None, Giv
     return before, stuck, neighbour, source.read("/osrelease").text, given_up(source)
 
 
-def test_a_file_that_hangs_is_given_up_and_the_rest_is_read(machine: Stuck) -> None:
-    before, stuck, neighbour, after, lost = within(texts, machine, limit_s=60, file_s=PATIENT_S)
+def test_a_file_that_hangs_is_given_up_and_the_rest_is_read(tree: Path) -> None:
+    before, stuck, neighbour, after, lost = within(texts, Machine(tree), limit_s=60, file_s=PATIENT_S)
     assert (before, after) == ("6.8.0", "6.8.0")
     assert stuck == Reading(None, f"{PORT}/state: did not answer within 3 s")
     assert neighbour == Reading(None, f"{PORT}/rate: not read, since {stuck.reason}")
     assert lost == GivenUp([stuck.reason])
 
 
-def test_nothing_is_read_after_the_limit_of_all(machine: Stuck) -> None:
+def test_nothing_is_read_after_the_limit_of_all(tree: Path) -> None:
     def work(source: Source) -> tuple[str | None, Reading, str, GivenUp | None]:
         known = source.read("/osrelease").text
         source.read(f"{PORT}/state")
         source.read("/second")
         return known, source.read("/other"), source.call("uname", os.uname().sysname.lower).reason, given_up(source)
 
-    known, other, call, lost = within(work, machine, limit_s=PATIENT_S)
+    os.mkfifo(tree / "second")
+    known, other, call, lost = within(work, Machine(tree), limit_s=PATIENT_S)
     over = "not read: the limit of 3 s was reached while /second was read"
     first = f"{PORT}/state: did not answer within 1.5 s"
     assert (known, other, call, lost) == ("6.8.0", Reading(None, over), over, GivenUp([first], over))
@@ -76,7 +77,7 @@ def test_a_library_that_crashes_or_hangs_is_not_asked_again() -> None:
     assert not asked
 
 
-def test_what_the_child_started_ends_with_it(machine: Stuck, tmp_path: Path) -> None:
+def test_what_the_child_started_ends_with_it(tree: Path, tmp_path: Path) -> None:
     note = tmp_path / "pid"
 
     def hang() -> str:
@@ -87,7 +88,7 @@ def test_what_the_child_started_ends_with_it(machine: Stuck, tmp_path: Path) -> 
         signal.pause()
         return ""
 
-    assert "did not answer" in within(lambda source: source.call("hang", hang), machine, limit_s=60, call_s=PATIENT_S).reason
+    assert "did not answer" in within(lambda source: source.call("hang", hang), Machine(tree), limit_s=60, call_s=PATIENT_S).reason
     stat = Path(f"/proc/{note.read_text()}/stat")
     assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] in "ZX"
 
