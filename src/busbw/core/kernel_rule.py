@@ -38,12 +38,12 @@ class Sign:
 class KernelRule:
     """A check of the kernel log: the first sign that matches a line counts.
 
-    `told_by_xid` is an Xid that reports the same on the same GPU, so that it is not reported twice.
+    `covered_by_xid` is an Xid that reports the same on the same GPU, so that it is not reported twice.
     """
 
     row: CheckRow
     signs: tuple[Sign, ...]
-    told_by_xid: int | None = None
+    covered_by_xid: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Texts:
     sources: tuple[str, ...] = field(default=())
 
 
-def rule(texts: Texts, *signs: Sign, told_by_xid: int | None = None) -> KernelRule:
+def rule(texts: Texts, *signs: Sign, covered_by_xid: int | None = None) -> KernelRule:
     """A rule with the row of its check, which says how long the signs hold and why."""
     row = CheckRow(
         id=texts.id,
@@ -74,7 +74,7 @@ def rule(texts: Texts, *signs: Sign, told_by_xid: int | None = None) -> KernelRu
         reads=(KMSG,),
         sources=texts.sources,
     )
-    return KernelRule(row, signs, told_by_xid)
+    return KernelRule(row, signs, covered_by_xid)
 
 
 def _holding(signs: tuple[Sign, ...]) -> str:

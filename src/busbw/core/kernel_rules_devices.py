@@ -26,7 +26,7 @@ FELL_OFF = rule(
     Sign(line(r"NVRM: GPU <bdf>: GPU has fallen off the bus"), FAIL, "has fallen off the bus", _GONE),
     # journald and dmesg break the first form into three lines; the address is in another one.
     Sign(line(r"NVRM: fallen off the bus and is not responding"), FAIL, "a GPU does not answer on PCIe", _GONE),
-    told_by_xid=79,
+    covered_by_xid=79,
 )  # fmt: skip
 
 GPU_INIT = rule(
