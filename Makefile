@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-com
 ARGS ?= all_reduce -b 8 -e 64M -f 2
 FAULTS ?= --runs 300 --seed 1
 QUIET := tests/native/test_net_rates.py
-WAITING := $(filter-out %/test_net_loaders.py $(QUIET),$(wildcard tests/native/test_*.py)) $(wildcard tests/faults/test_*.py tests/unit/job/test_*.py tests/horovod/test_elastic_launcher.py $(addprefix tests/netlab/test_,launch_two_hosts.py run_two_hosts.py slow_link.py check_*.py lab.py link.py mpijob.py vitals_two_hosts.py *watch.py) $(addprefix tests/e2e/test_,completion.py progress.py signals.py sim_faults.py streams.py tune.py watch.py)) # mostly idle, and no PyTorch
+WAITING := $(filter-out %/test_net_loaders.py $(QUIET),$(wildcard tests/native/test_*.py)) $(wildcard tests/faults/test_*.py tests/unit/job/test_*.py tests/horovod/test_elastic_launcher.py $(addprefix tests/netlab/test_,launch_two_hosts.py run_two_hosts.py slow_link.py check_*.py lab.py link.py mpijob.py slurm.py vitals_two_hosts.py *watch.py) $(addprefix tests/e2e/test_,completion.py progress.py signals.py sim_faults.py streams.py tune.py watch.py)) # mostly idle, and no PyTorch
 FAST := $(addprefix tests/unit/,capture check cli core docs history host launch model stats views)
 # rustc links with cc
 CARGO := $(and $(shell command -v cc),$(shell command -v cargo))
@@ -76,7 +76,7 @@ bench: .venv/test.stamp ## compare the mpi engine with a plain mpi4py loop, and 
 faults: .venv/test.stamp ## inject 300 seeded faults on emulated hosts and check how each run ends (needs root; FAULTS=...)
 	$(BIN)/python tests/faults/run.py $(FAULTS)
 
-deep: .venv/test.stamp ## fuzz all readers of files; loom, fuzzing and AddressSanitizer for native/; minutes, needs nightly Rust
+deep: .venv/lint.stamp ## fuzz all readers of files; loom, fuzzing and AddressSanitizer for native/; minutes, needs nightly Rust
 	$(BIN)/python tools/fuzz/readers.py --seconds 120
 	native/deep.sh
 

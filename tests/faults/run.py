@@ -15,6 +15,7 @@ import faults  # noqa: E402 - found by the path above
 import netlab  # noqa: E402
 
 TRIES = 10
+NO_HOST = "nsenter: cannot open"  # another program removed the emulated hosts
 
 
 def main() -> int:
@@ -51,7 +52,10 @@ def struck(fault: faults.Fault, patience: float) -> faults.Outcome:
     for tries_left in reversed(range(TRIES)):
         try:
             with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-                return faults.inject(fault, Path(folder), netlab, patience)
+                outcome = faults.inject(fault, Path(folder), netlab, patience)
+            if NO_HOST not in outcome.error or not tries_left:
+                return outcome
+            print(f"     no run: {outcome.error.strip()}; again", flush=True)
         except (netlab.Unavailable, IndexError, OSError) as error:
             time.sleep(1)
             if not tries_left:

@@ -132,7 +132,7 @@ def little_memory(fault: Any, run: Run) -> None:
     run.undo(group.rmdir)
     for name in ("memory.max", "memory.limit_in_bytes"):
         if (group / name).exists():
-            (group / name).write_text(str(60 << 20))
+            (group / name).write_text(str(40 << 20))
     (group / "cgroup.procs").write_text(str(run.pid_of(fault.rank)))
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from healthy import healthy
 from healthy_gpu import DRIVER, all_changed, changed, links
-from healthy_pcie import gpu_bdf, port_bdf
+from healthy_pcie import drive, gpu_bdf, port_bdf
 from tree import Change, Tree
 
 MOUNTS = """22 1 0:21 / /proc rw,nosuid - proc proc rw
@@ -20,7 +20,7 @@ MOUNTS = """22 1 0:21 / /proc rw,nosuid - proc proc rw
 31 24 259:9 /var/lib/kubelet/pods/a /var/lib/kubelet/pods/a rw - xfs /dev/md0 rw
 32 24 0:70 / /var/lib/docker/overlay2/a/merged rw - overlay overlay rw"""
 SIZES = {"/": 1 << 40, "/raid": 28 << 40, "/data sets": 1 << 50}
-THIRD = "0000:e1:00.0"  # NVMe drive, besides the healthy server's two
+NVME = "0000:e1:00.0"  # the third drive
 NODES = ("0-47,96-143", "48-95,144-191")
 
 
@@ -30,9 +30,7 @@ def equipped(*, gpus: int = 8, ports: int = 8, layer: str = "InfiniBand") -> Tre
     tree.file("/proc/self/mountinfo", MOUNTS).file("/etc/os-release", 'NAME="Ubuntu"\nID=ubuntu\nVERSION_ID="22.04"')
     for path, size in SIZES.items():
         tree.call(f"space {path}", json.dumps({"total": size, "free": size // 2}))
-    tree.files(f"/sys/bus/pci/devices/{THIRD}", vendor="0x144d", **{"class": "0x010802"})
-    tree.link(f"/sys/bus/pci/devices/{THIRD}/driver", "../../../bus/pci/drivers/nvme")
-    tree.files("/sys/class/nvme/nvme2", state="live", address=THIRD, transport="pcie", model="SAMSUNG MZQL23T8HCLS-00A07")
+    drive(tree, 2, NVME)
     for node, cpus in enumerate(NODES):
         tree.file(f"/sys/devices/system/cpu/cpu{48 * node}/topology/core_siblings_list", cpus)
     return tree
@@ -174,6 +172,6 @@ LOSSES = {
     "read only": Loss(_mounted("- xfs /dev/md0 rw\n28", "- xfs /dev/md0 ro\n28"), "BW298", "/raid", "access is read only"),
     "size": Loss(lambda tree: tree.call("space /raid", '{"total": 7, "free": 1}'), "BW298", "/raid", "size is"),
     "dead mount": Loss(lambda tree: tree.failing("space /data sets", "did not answer"), "BW298", "/data sets", "did not answer", "unknown"),
-    "NVMe drive": Loss(lambda tree: tree.drop(f"/sys/bus/pci/devices/{THIRD}"), "BW298", "NVMe", "2 NVMe drives, expected 3"),
+    "NVMe drive": Loss(lambda tree: tree.drop(f"/sys/bus/pci/devices/{NVME}"), "BW298", "NVMe", "2 NVMe drives, expected 3"),
     "dead NVMe drive": Loss(lambda tree: tree.file("/sys/class/nvme/nvme2/state", "dead"), "BW298", "nvme2", "nvme2 is dead"),
 }  # fmt: skip

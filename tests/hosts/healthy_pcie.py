@@ -73,15 +73,19 @@ def _interrupts(tree: Tree, index: int) -> None:
         tree.file(f"/proc/irq/{number}/effective_affinity_list", str(48 * (index % 8 // 4) + vector))
 
 
+def drive(tree: Tree, index: int, bdf: str) -> None:
+    """An NVMe drive."""
+    tree.files(f"{DEVICES}/{bdf}", vendor="0x144d", **{"class": "0x010802"})
+    tree.link(f"{DEVICES}/{bdf}/driver", "../../../bus/pci/drivers/nvme")
+    tree.files(f"/sys/class/nvme/nvme{index}", state="live", address=bdf, transport="pcie", model="SAMSUNG MZQL23T8HCLS-00A07")
+    tree.files(f"/sys/class/nvme/nvme{index}/hwmon{index}", temp1_alarm="0", temp1_input="36850")
+
+
 def add(tree: Tree, gpus: int, ports: int) -> None:
     """To the tree."""
     tree.file("/sys/kernel/iommu_groups/7/type", "identity").call("nvml_load", "{}")
     for index, bdf in enumerate(NVME):
-        tree.files(f"{DEVICES}/{bdf}", vendor="0x144d", **{"class": "0x010802"}).link(
-            f"{DEVICES}/{bdf}/driver", "../../../bus/pci/drivers/nvme"
-        )
-        tree.files(f"/sys/class/nvme/nvme{index}", state="live", address=bdf, transport="pcie", model="SAMSUNG MZQL23T8HCLS-00A07")
-        tree.files(f"/sys/class/nvme/nvme{index}/hwmon{index}", temp1_alarm="0", temp1_input="36850")
+        drive(tree, index, bdf)
     for index in range(gpus):
         _under_switch(tree, (*bridges(index, gpu=True), gpu_bdf(index)), "0x10de", "0x030200", index // 4, config())
     for index in range(ports):

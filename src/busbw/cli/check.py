@@ -151,8 +151,9 @@ def command(
 
 def _names(hosts: str, hostfile: str) -> list[str]:
     """The hosts of --hosts or --hostfile."""
-    named = read_hostfile(hostfile) if hostfile else parse_hosts(hosts) if hosts else ()
-    return [host.name for host in named]
+    if hostfile:
+        return [host.name for host in read_hostfile(hostfile)]
+    return [host.name for host in parse_hosts(hosts)] if hosts else []
 
 
 def _refuse(names: Sequence[str], files: Sequence[str], *, load: bool, differences: bool, alone: bool) -> None:

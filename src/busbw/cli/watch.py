@@ -2,7 +2,6 @@
 
 import os
 import platform
-import shlex
 import shutil
 import signal
 import stat
@@ -19,6 +18,7 @@ from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
+from busbw.core.shell_words import word
 from busbw.core.units import duration
 from busbw.core.watching import Watched
 from busbw.views import prometheus, rdma_monitor
@@ -110,10 +110,11 @@ def _trusted(file: Path, status: os.stat_result) -> None:
     """UsageError if other users could have written the token."""
     mode = stat.S_IMODE(status.st_mode)
     if mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise UsageError(f"--token-file {file}: mode {mode:04o}, other users can change the token", f"chmod 600 {shlex.quote(str(file))}")
+        raise UsageError(f"--token-file {file}: mode {mode:04o}, other users can change the token", f"chmod 600 {word(str(file))}")
     if status.st_uid not in (os.geteuid(), 0):
         owned = f"mode {mode:04o}, owned by user {status.st_uid}, who is neither you nor root"
-        raise UsageError(f"--token-file {file}: {owned}", f"chown {os.geteuid()} {(quoted := shlex.quote(str(file)))}; chmod 600 {quoted}")
+        quoted = word(str(file))
+        raise UsageError(f"--token-file {file}: {owned}", f"chown {os.geteuid()} {quoted}; chmod 600 {quoted}")
 
 
 def _ended_by_signals(undo: ExitStack) -> Event:

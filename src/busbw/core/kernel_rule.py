@@ -38,12 +38,12 @@ class Sign:
 class KernelRule:
     """A check of the kernel log: the first sign that matches a line counts.
 
-    `told_by_xid` is an Xid that reports the same on the same GPU, so that it is not reported twice.
+    `covered_by_xid` is an Xid that reports the same on the same GPU, so that it is not reported twice.
     """
 
     row: CheckRow
     signs: tuple[Sign, ...]
-    told_by_xid: int | None = None
+    covered_by_xid: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,32 +60,32 @@ class Texts:
     sources: tuple[str, ...] = field(default=())
 
 
-def rule(texts: Texts, *signs: Sign, told_by_xid: int | None = None) -> KernelRule:
+def rule(texts: Texts, *signs: Sign, covered_by_xid: int | None = None) -> KernelRule:
     """A rule with the row of its check, which says how long the signs hold and why."""
     row = CheckRow(
         id=texts.id,
         name=texts.name,
         layer=texts.layer,
         title=texts.title,
-        right="no such line of this boot that still holds",
+        right="the log of this boot has no such error that still counts",
         why=f"{texts.why} {_holding(signs)}",
         fix=texts.fix,
         stays=texts.stays,
         reads=(KMSG,),
         sources=texts.sources,
     )
-    return KernelRule(row, signs, told_by_xid)
+    return KernelRule(row, signs, covered_by_xid)
 
 
 def _holding(signs: tuple[Sign, ...]) -> str:
-    """`A line holds until the next boot (a bad block stays bad); some for 24 h (the drive was reset).`"""
+    """`An error counts until the next boot (a bad block stays bad), others for 24 h (the drive was reset).`"""
     reasons: dict[str, list[str]] = {}
     for sign in signs:
         known = reasons.setdefault(_span(sign), [])
         if sign.because not in known:
             known.append(sign.because)
     spans = [f"{span} ({'; '.join(known)})" for span, known in reasons.items()]
-    return f"A line holds {'; another '.join(spans)}."
+    return f"An error counts {', others '.join(spans)}."
 
 
 def _span(sign: Sign) -> str:

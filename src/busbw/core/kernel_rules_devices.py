@@ -26,14 +26,15 @@ FELL_OFF = rule(
     Sign(line(r"NVRM: GPU <bdf>: GPU has fallen off the bus"), FAIL, "has fallen off the bus", _GONE),
     # journald and dmesg break the first form into three lines; the address is in another one.
     Sign(line(r"NVRM: fallen off the bus and is not responding"), FAIL, "a GPU does not answer on PCIe", _GONE),
-    told_by_xid=79,
+    covered_by_xid=79,
 )  # fmt: skip
 
 GPU_INIT = rule(
     Texts(
         "BW241", "gpu-driver-start", Layer.GPU, "GPUs that the driver could not start",
         "The driver does not start the GPU, so that jobs miss it.",
-        "drain the host first; modprobe -r nvidia_uvm nvidia_drm nvidia_modeset nvidia; modprobe nvidia; if it fails again, reboot; "
+        "drain the host first; stop nvidia-persistenced, nvidia-fabricmanager and nvidia-dcgm; "
+        "modprobe -r nvidia_uvm nvidia_drm nvidia_modeset nvidia; modprobe nvidia; if it fails again, reboot; "
         "then check the power cable, the slot and the versions of driver and firmware",
         REPAIRED, (f"{DRIVER}, nv.c and osinit.c",),
     ),
@@ -56,7 +57,8 @@ FABRIC_MANAGER = rule(
     Texts(
         "BW242", "fabric-manager-failed", Layer.NVLINK, "failures of the fabric manager in the log",
         "Without the fabric manager, GPUs behind NVSwitch do not start CUDA (error 802).",
-        "journalctl -u nvidia-fabricmanager -b; install the version of the driver; systemctl restart nvidia-fabricmanager",
+        "journalctl -u nvidia-fabricmanager -b; install the nvidia-fabricmanager that has the version of the driver; "
+        "systemctl restart nvidia-fabricmanager",
         "systemctl enable nvidia-fabricmanager", ("NVSentinel issue 883", "systemd logs to the kernel log where journald does not run"),
     ),
     Sign(line(r"nvidia-fabricmanager(?:\.service)?: (?:Failed with result|Main process exited, .*status=[1-9]|Start request repeated)"),
@@ -106,7 +108,7 @@ SLOT_POWER = rule(
     Texts(
         "BW245", "nic-slot-power", Layer.NIC, "PCIe slots that give an adapter too little power",
         "The slot offers less power than adapter and transceivers may draw. Ports with long-reach transceivers may stay down.",
-        "set the slot's power limit in the BIOS, or move {subject} to a slot of 75 W; mlxconfig -d {subject} q | grep -i power",
+        "raise the power limit of the slot in the BIOS, or move {subject} to a slot of 75 W; mlxconfig -d {subject} q | grep -i power",
         "it is set in the BIOS or the slot", (f"{MLX5}/events.c", NVSENTINEL, GPUD),
     ),
     Sign(line(r"(?:mlx5_core <bdf>\b.*)?Detected insufficient power on the PCIe slot \((?P<power>\d+W)\)"), WARN,
@@ -118,7 +120,7 @@ MODULE_EVENTS = rule(
         "BW246", "nic-module-events", Layer.NIC, "errors of transceivers and temperature alarms of adapters",
         "A transceiver that is too hot, broken or not supported loses its link.",
         "check the air flow at {subject}; mlxlink -d {subject} -m; reseat or replace the transceiver or cable",
-        "a reseated or replaced module stays", (f"{MLX5}/events.c", NVSENTINEL, GPUD),
+        "permanent: hardware", (f"{MLX5}/events.c", NVSENTINEL, GPUD),
     ),
     Sign(line(r"(?:mlx5_core <bdf>\b.*)?Port module event\[error\]: module (?P<module>\d+), Cable error, (?P<issue>.+)"), WARN,
          "module {module}: {issue}", "a new module event follows when it is pulled or works again", ends=line(

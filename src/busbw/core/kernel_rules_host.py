@@ -15,7 +15,7 @@ MACHINE_CHECK = rule(
     Texts(
         "BW250", "hardware-errors-logged", Layer.CPU, "uncorrected errors of memory and processors in the log",
         "Data in memory or a processor was lost. The kernel kills the process that uses it, or stops.",
-        "drain the host first; ras-mc-ctl --errors, or ipmitool sel list, names the module; replace it",
+        "drain the host first; ras-mc-ctl --errors (or ipmitool sel list) names the module; replace it",
         REPLACED, ("Linux, Documentation/arch/x86/x86_64/machinecheck.rst: bit 61 of a bank's status is UC", "Meta GCM, check-syslogs mce"),
     ),
     Sign(line(r"EDAC (?P<subject>MC\d+): [1-9]\d* UE (?P<what>.*)"), FAIL, "uncorrected memory error: {what}", _BAD_MEMORY),
@@ -37,7 +37,7 @@ OOM = rule(
         "BW251", "oom-kill", Layer.CPU, "processes killed for lack of memory",
         "The kernel killed a process because the host had no memory left. It may have been one of the system's, such as slurmd. A kill "
         "within a cgroup's limit concerns the job alone.",
-        "find what used the memory: free -h, slabtop; limit jobs to less than the host has (MemSpecLimit of Slurm); restart services "
+        "find what used the memory: free -h; slabtop -o; limit jobs to less than the host has (MemSpecLimit of Slurm); restart services "
         "that were killed",
         "a limit in slurm.conf or of the pods stays", ("Linux, mm/oom_kill.c", NPD),
     ),
@@ -67,8 +67,8 @@ HUNG = rule(
         "BW253", "hung-task", Layer.KERNEL, "processes that hung in the kernel",
         "A process waited in the kernel for two minutes or more, usually for a disk, a network file system or a driver. BW124 looks for "
         "those that hang now.",
-        "dmesg shows what it waited for below the line; busbw check stuck-processes",
-        "it depends on the cause", ("Linux, kernel/hung_task.c", NPD, GPUD),
+        "dmesg shows what it waited for below the line; busbw check --only stuck-processes",
+        "depends on the cause", ("Linux, kernel/hung_task.c", NPD, GPUD),
     ),
     Sign(line(r"INFO: task (?P<subject>\S.*):\d+ blocked (?:in I/O wait )?for more than (?P<time>\d+) seconds"), WARN,
          "waited in the kernel for over {time} s", "the kernel stops logging after ten, and says nothing when it ends", DAY_S),
@@ -118,8 +118,9 @@ FILESYSTEMS = rule(
     Texts(
         "BW256", "filesystem-errors", Layer.KERNEL, "damaged or read-only file systems in the log",
         "The file system is damaged, or the kernel made it read-only. Writes of jobs fail, and slurmd or kubelet may stop.",
-        "drain the host first; unmount {subject} and run fsck or xfs_repair on it; check the disk below with smartctl",
-        "repaired it stays", ("Linux, fs/ext4, fs/xfs, fs/btrfs", NPD, GPUD),
+        "drain the host first; check its disk with smartctl -a or nvme smart-log; replace a bad disk; if it is good, unmount the "
+        "file system (for / boot a rescue system) and run fsck or xfs_repair on {subject}",
+        "yes, once it is repaired; if the disk fails, it comes back", ("Linux, fs/ext4, fs/xfs, fs/btrfs", NPD, GPUD),
     ),
     Sign(line(r"EXT[34]-fs \((?P<subject>[^)]+)\): (?:Remounting filesystem read-only|I/O error while writing superblock)"), FAIL,
          "the kernel made it read-only", _SHUT, ends=_WRITABLE),

@@ -130,7 +130,7 @@ def _hidden(words: Sequence[str]) -> dict[int, int]:
         options = _PROGRAMS.get(word.rpartition("/")[2], options)
         if _to_the_end(word, words[number - 1] if number else ""):
             return found | dict.fromkeys(range(number + 1, len(words)), 0)
-        name = _asks(words, number, options)
+        name = _secret_follows(words, number, options)
         following = words[number + 1] if number + 1 < len(words) else ""
         if name is not None and following and not _is_no_secret(name, following):
             found[number + 1] = 0
@@ -144,7 +144,7 @@ def _to_the_end(word: str, before: str) -> bool:
     return word.lower() in ("cookie:", "set-cookie:") or (word.lower() == "digest" and before.lower().endswith("authorization:"))
 
 
-def _asks(words: Sequence[str], number: int, options: tuple[str, ...]) -> str | None:
+def _secret_follows(words: Sequence[str], number: int, options: tuple[str, ...]) -> str | None:
     """The name of a secret whose value is the next word, '' if the place alone says so; None if it is none."""
     word, before = words[number], words[number - 1] if number else ""
     scheme = word.lower() if word.lower() in _SCHEMES else ""

@@ -3,14 +3,15 @@
 import os
 import re
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from busbw.core.kernel_rule import KMSG
 from busbw.core.vitals import XidEvent
 from busbw.host.gpu import short_bus
 from busbw.host.source import Live, Source
 
-KMSG = "/dev/kmsg"
 _RECORD_BYTES = 8192  # the kernel's longest record (Documentation/ABI/testing/dev-kmsg)
 _RECORDS = 4096  # of one reading, so that a flooded log does not delay it
 # "NVRM: Xid (PCI:0000:1b:00): 79, pid=..." of a GPU, "(PCI:0000:01:00 GPU-I:05 GPU-CI:01)" of a MIG instance, "(0000:03:00)" of drivers
@@ -49,7 +50,7 @@ def logged_xids(text: str) -> list[LoggedXid]:
 
 def xids(text: str) -> list[XidEvent]:
     """The errors in lines of the kernel log; repeated errors become one event with a count."""
-    seen = Counter((one.bus, one.number, one.switch) for one in logged_xids(text))
+    seen = Counter((xid.bus, xid.number, xid.switch) for xid in logged_xids(text))
     return [XidEvent(bus, code, times, switch) for (bus, code, switch), times in seen.items()]
 
 
@@ -75,19 +76,22 @@ class KernelLog:
             return []
         return xids(b"".join(self._records(self._descriptor)).decode("utf-8", "replace"))
 
-    def _records(self, descriptor: int) -> list[bytes]:
-        records: list[bytes] = []
-        while len(records) < _RECORDS:
-            try:
-                record = os.read(descriptor, _RECORD_BYTES)
-            except BlockingIOError:
-                break
-            except BrokenPipeError:  # records were overwritten before they were read: continue with the oldest one left
-                continue
-            except OSError as error:
-                self.reason = f"{KMSG}: {os.strerror(error.errno or 0).lower()}"
-                break
-            if not record:
-                break
-            records.append(record)
-        return records
+    def _records(self, descriptor: int) -> Iterator[bytes]:
+        try:
+            yield from records(descriptor, _RECORDS)
+        except OSError as error:
+            self.reason = f"{KMSG}: {os.strerror(error.errno or 0).lower()}"
+
+
+def records(descriptor: int, most: int) -> Iterator[bytes]:
+    """Up to `most` records of /dev/kmsg, opened without blocking, that are there now. OSError if it cannot be read."""
+    for _ in range(most):
+        try:
+            record = os.read(descriptor, _RECORD_BYTES)
+        except BlockingIOError:
+            return
+        except BrokenPipeError:  # records were overwritten before they were read: continue with the oldest one left
+            continue
+        if not record:
+            return
+        yield record

@@ -19,10 +19,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from busbw.core.errors import NoMeasurement
+from busbw.host.process import die_with_parent
 from busbw.host.source import Reading, Source, Unavailable
 
 FILE_S = 5.0  # for a file, a directory or a link
 CALL_S = 30.0  # for a call: without persistence mode NVML takes 20 s to start on 8 GPUs
+END_S = 0.2  # for a child to end that was killed or closed its connection
 GRACE_S = 10.0  # after the limit, to judge what was read; nothing is read any more
 GIVEN_UP = "reads without an answer"  # the call that lists them
 NVML = "nvml"  # calls of one library: if one hangs, the others would too
@@ -74,7 +76,7 @@ def within(work: Callable[[Source], Result], source: Source, *, limit_s: float, 
     while True:
         child = _Child(work, source, state)
         try:
-            last = child.follow(state, end, {"call": call_s}, file_s)
+            last = child.follow(state, end, call_s=call_s, file_s=file_s)
         finally:
             child.give_up()
         if isinstance(last, _Done):
@@ -104,12 +106,15 @@ class _Child:
             _run(work, source, state, theirs)
         theirs.close()
 
-    def follow(self, state: _State, end: float, kinds_s: dict[str, float], file_s: float) -> _Done | _Raised | None:
-        """Take its reports until it ends; None if a read, which is noted in `state`, or the time was up."""
+    def follow(self, state: _State, end: float, *, call_s: float, file_s: float) -> _Done | _Raised | None:
+        """Take its reports until it ends; None if a read did not answer, which `state` notes, or if the time was up."""
         reading: Key | None = None
         while True:
-            most_s = kinds_s.get(reading[0], file_s) if reading else end - time.monotonic()
-            wait_s = max(0.0, min(most_s, end - time.monotonic()))
+            left_s = max(0.0, end - time.monotonic())
+            most_s = left_s
+            if reading:
+                most_s = call_s if reading[0] == "call" else file_s
+            wait_s = min(most_s, left_s)
             try:
                 message = self._connection.recv() if self._connection.poll(wait_s) else None
             except (EOFError, OSError):
@@ -128,13 +133,27 @@ class _Child:
 
     def _died(self, state: _State, reading: Key | None) -> None:
         """Its end while it read something is that read's fault: a library may crash."""
-        _, status = os.waitpid(self.pid, 0)
-        code = os.waitstatus_to_exitcode(status)
-        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        self.pid = 0
+        code = self._wait()
+        how = f"exit code {code}"
+        if code is None:
+            how = "an error, and hangs in the kernel"
+        elif code < 0:
+            how = signal.Signals(-code).name
         if reading is None:
             raise NoMeasurement(f"the process that read this machine ended with {how}", "dmesg | tail, to see who ended it")
         state.silent[reading] = f"{reading[1]}: reading it ended the process with {how}"
+
+    def _wait(self) -> int | None:
+        """Its exit code, negative for a signal; None if it does not end within END_S."""
+        end = time.monotonic() + END_S
+        while True:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.pid = 0
+                return os.waitstatus_to_exitcode(status)
+            if time.monotonic() > end:
+                return None
+            time.sleep(0.01)
 
     def give_up(self) -> None:
         """End it and what it started. One that hangs in the kernel stays until the kernel lets it go: nobody waits for that."""
@@ -146,16 +165,14 @@ class _Child:
                 kill(self.pid, signal.SIGKILL)
             except (ProcessLookupError, PermissionError):
                 continue
-        for _ in range(20):
-            if os.waitpid(self.pid, os.WNOHANG)[0]:
-                return
-            time.sleep(0.01)
+        self._wait()
 
 
 def _run(work: Callable[[Source], Any], source: Source, state: _State, connection: Connection) -> None:
     """The child's whole life."""
     code = 1
     try:
+        die_with_parent()
         os.setsid()  # what it starts is ended with it
         _leave_streams()
         connection.send(_outcome(work, _Followed(source, state, connection)))
@@ -172,7 +189,7 @@ def _outcome(work: Callable[[Source], Any], source: Source) -> _Done | _Raised:
 
 
 def _leave_streams() -> None:
-    """Standard streams are closed: whoever reads the parent's output to its end must not wait for a child that hangs."""
+    """Close the standard streams: whoever reads the parent's output to its end must not wait for a child that hangs."""
     null = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(null, stream)

@@ -5,10 +5,10 @@ import os
 import re
 from pathlib import Path
 
-from busbw.host.kernel_log import KMSG
+from busbw.core.kernel_rule import KMSG
+from busbw.host.kernel_log import records
 
 UNKNOWN = -1
-_RECORD_BYTES = 8192  # the kernel's longest record (Documentation/ABI/testing/dev-kmsg)
 _RECORDS = 200_000
 
 
@@ -28,14 +28,8 @@ def killed(pid: int) -> bool:
     except OSError:
         return False
     try:
-        for _ in range(_RECORDS):
-            try:
-                if said.search(os.read(log, _RECORD_BYTES)):
-                    return True
-            except BrokenPipeError:  # overwritten before it was read: the oldest one left follows
-                continue
-    except OSError:  # no more records
+        return any(said.search(record) for record in records(log, _RECORDS))
+    except OSError:
         return False
     finally:
         os.close(log)
-    return False

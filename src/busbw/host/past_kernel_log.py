@@ -11,15 +11,15 @@ from collections import defaultdict, deque
 
 import msgspec
 
+from busbw.core.kernel_rule import KMSG
 from busbw.core.kernel_rules import concerned
-from busbw.host.kernel_log import KMSG, logged_xids
+from busbw.host.kernel_log import logged_xids, records
 from busbw.host.source import Source, Unavailable, once
 
 CALL = "kmsg"
 NO_RECORDS = "it has no records"  # some containers have /dev/null in its place
 MOST_LINES = 1000  # of each Xid of each device, and of each other kind; the newest are kept
 _READS = 1_000_000  # records of one reading, more than any log buffer holds
-_RECORD_BYTES = 8192  # the kernel's longest record (Documentation/ABI/testing/dev-kmsg)
 _DEVICES = re.compile(r"NVRM|nvidia|nouveau|mlx[45]|infiniband|ib_core|bnxt|irdma|\befa\b|pcieport|\bAER\b|PCIe", re.IGNORECASE)
 _FOUND = re.compile(r"\[(?:10de|15b3):|available PCIe bandwidth")  # a GPU or network card that the kernel found
 _COMMAND_LINE = re.compile(r"^(?:Kernel c|C|.*[Uu]nknown kernel c)ommand line")  # it may name mlx5_core, but also hold keys
@@ -102,27 +102,11 @@ def _read() -> str:
         needs = " (it needs root, or sysctl kernel.dmesg_restrict=0)" if isinstance(error, PermissionError) else ""
         raise Unavailable(f"{KMSG}: {os.strerror(error.errno or 0).lower()}{needs}") from error
     try:
-        records = _records(descriptor)
+        read = list(records(descriptor, _READS))
     except OSError as error:
         raise Unavailable(f"{KMSG}: {os.strerror(error.errno or 0).lower()}") from error
     finally:
         os.close(descriptor)
-    if not records:
+    if not read:
         raise Unavailable(f"{KMSG}: {NO_RECORDS}, as in a container that hides it")
-    return msgspec.json.encode(parse(records, time.monotonic())).decode()
-
-
-def _records(descriptor: int) -> list[bytes]:
-    """All records there are, without waiting for more."""
-    records: list[bytes] = []
-    for _ in range(_READS):
-        try:
-            record = os.read(descriptor, _RECORD_BYTES)
-        except BlockingIOError:
-            break
-        except BrokenPipeError:  # records were overwritten before they were read: continue with the oldest one left
-            continue
-        if not record:
-            break
-        records.append(record)
-    return records
+    return msgspec.json.encode(parse(read, time.monotonic())).decode()

@@ -34,13 +34,14 @@ def new_mark() -> str:
 class Cleanup:
     """Cleans up the job whose processes have MARKER=`marker` in their environment. `launcher` is mpirun's process on `node`.
 
-    Only processes of this process's network are seen: containers and emulated hosts may share one list of processes.
+    Only processes of this process's network, or of the launcher's, are seen: containers and emulated hosts may share one list of processes.
     """
 
     def __init__(self, marker: str, launcher: int = 0, node: str = "") -> None:
         self.marker, self.launcher, self.node = marker, launcher, node or os.uname().nodename
         self._segments: set[str] = set()
         self._folders: set[Path] = set()
+        self._networks = {_network("self")}
         self.on_record: Callable[[str], None] = lambda _path: None
 
     def record(self, pids: Iterable[int] | None = None) -> None:
@@ -88,14 +89,20 @@ class Cleanup:
             if folder.is_dir() and not folder.is_symlink() and folder.stat().st_uid == os.geteuid():
                 shutil.rmtree(folder, ignore_errors=True)
 
+    def see_launcher(self) -> None:
+        """Record the launcher's network, which its command line may have entered."""
+        if self.launcher and self.node == os.uname().nodename and process.state(self.launcher) not in process.ENDED:
+            self._networks |= {_network(self.launcher)} - {""}
+
     def pids(self) -> list[int]:
         """Running processes of the job, with Open MPI's daemons that started them."""
+        self.see_launcher()
         wanted = f"{MARKER}={self.marker}".encode()
         found = []
         for entry in Path("/proc").glob("[0-9]*/environ"):
             try:
                 pid = int(entry.parent.name)
-                if (wanted in _environment(entry.parent).split(b"\0") or self._is_daemon(pid)) and _same_network(pid):
+                if (wanted in _environment(entry.parent).split(b"\0") or self._is_daemon(pid)) and _network(pid) in self._networks:
                     found.append(pid)
             except OSError:  # exited meanwhile, or another user's
                 continue
@@ -121,11 +128,12 @@ def variables(pid: int) -> dict[str, str]:
     return dict(line.split("=", 1) for line in text.split("\0") if "=" in line)
 
 
-def _same_network(pid: int) -> bool:
+def _network(pid: int | str) -> str:
+    """The network namespace of a process; '' if it has exited, or is another user's."""
     try:
-        return Path(f"/proc/{pid}/ns/net").readlink() == Path("/proc/self/ns/net").readlink()
-    except OSError:  # has exited, or is another user's
-        return False
+        return str(Path(f"/proc/{pid}/ns/net").readlink())
+    except OSError:
+        return ""
 
 
 def _environment(process: Path) -> bytes:

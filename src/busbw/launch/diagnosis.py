@@ -146,10 +146,10 @@ def _where(seen: Evidence, waited_s: float, leaving_s: float | None) -> str:
 
 def _cause(seen: Evidence) -> tuple[str, str]:
     broken = seen.broken()
+    if seen.helpers and not any(state in STOPPED for state in broken.values()):
+        return _helpers(seen), _RESUME  # ranks that cannot report any more end themselves after a while
     if broken:
         return _broken(seen, broken), _broken_hint(seen, broken)
-    if seen.helpers:
-        return _helpers(seen), _RESUME
     links_down, silent = seen.unlinked(), seen.silent()
     if seen.late() and not silent:
         message, hint = _behind(seen)

@@ -3,10 +3,12 @@
 The launcher then gets SIGTERM, but mpirun often leaves its directories and shared memory.
 """
 
+import contextlib
 import os
 import signal
 import time
 import warnings
+from pathlib import Path
 from types import FrameType
 
 from busbw.host import process
@@ -31,14 +33,17 @@ class Guard:
             finally:
                 os._exit(0)
         os.close(waits)
-        job.on_record = self._tell
+        self._job = job
+        job.on_record = self._send
 
-    def _tell(self, path: str) -> None:
+    def _send(self, path: str) -> None:
         """The guard is to remove this too."""
-        os.write(self._until_killed, f"{path}\n".encode())
+        with contextlib.suppress(OSError):  # the guard was killed
+            os.write(self._until_killed, f"{path}\n".encode())
 
     def dismiss(self) -> None:
         """This process cleans up itself."""
+        self._job.on_record = lambda _path: None
         process.kill(self._pid)
         os.waitpid(self._pid, 0)
         os.close(self._until_killed)
@@ -50,7 +55,10 @@ def _clean_up_after(waits: int, job: Cleanup) -> None:
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _ignore)
     os.dup2(waits, 0)
-    os.closerange(1, os.sysconf("SC_OPEN_MAX"))  # a reader of this process's output must see its end
+    for entry in list(Path("/proc/self/fd").iterdir()):  # a reader of this process's output must see its end
+        if entry.name != "0":
+            with contextlib.suppress(OSError):
+                os.close(int(entry.name))
     paths = b""
     while data := os.read(0, _CHUNK):
         paths += data

@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from types import FrameType
 
 from busbw.core.errors import BusbwError, NoMeasurement, TimedOut
@@ -80,8 +81,7 @@ def run(
     that it returns ends the job.
 
     Raises NoMeasurement if the launcher cannot be started, or if no line for `on_line` arrives within `limit_s` seconds (0: no limit) and
-    `heard` (whether a rank reported by another way) is false; `why_silent` may know a better error. The limit does not run while `queued`
-    (by the scheduler) is true.
+    `heard` (whether a rank reported by another way) is false; `why_silent` may know a better error. Time spent `queued` does not count.
 
     Before any exception leaves this function (also on SIGINT, SIGTERM or an exception of a callback), the launcher and
     all processes of the job on this host are ended, with `cleanup`, and those of other hosts by `end_elsewhere`.
@@ -91,27 +91,37 @@ def run(
     cleanup.launcher = process.pid
     guard = _guard(cleanup)
     lines, talk = _Lines(on_line, on_talk), _Lines(on_talk)
+
+    look = partial(_look, cleanup, stop_reason)
     with terminable():
         try:
             with _pump(process, lines, talk) as pump:
-                if not pump(limit_s or None, stop_reason=stop_reason, until=lambda: lines.count > 0 or heard(), queued=queued):
+                if not pump(limit_s or None, stop_reason=look, until=lambda: lines.count > 0 or heard(), queued=queued):
                     raise why_silent() or _silent(argv[0], limit_s, hosts)
-                pump(None, stop_reason=stop_reason)
+                pump(None, stop_reason=look)
                 lines.end()
                 talk.end()
-                status = _ended(process)
+                return _ended(process)
         except BaseException:
             _stop(process, lines, talk, cleanup, end_elsewhere)
             raise
         finally:
             with signals_ignored():
-                cleanup.kill_remaining()
-                if guard is not None:
-                    guard.dismiss()
-                for stream in (process.stdout, process.stderr):
-                    if stream is not None:
-                        stream.close()
-    return status
+                _clean_up(process, cleanup, guard)
+
+
+def _look(cleanup: Cleanup, stop_reason: StopReason) -> BusbwError | None:
+    cleanup.see_launcher()
+    return stop_reason()
+
+
+def _clean_up(process: subprocess.Popen[bytes], cleanup: Cleanup, guard: Guard | None) -> None:
+    cleanup.kill_remaining()
+    if guard is not None:
+        guard.dismiss()
+    for stream in (process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
 
 
 def _started(argv: Sequence[str], env: Mapping[str, str]) -> "subprocess.Popen[bytes]":

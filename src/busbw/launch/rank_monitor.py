@@ -116,6 +116,8 @@ class RankMonitor:
         self._skip_gap(now)
         if queued:
             self.begun = now
+        if not self.started:
+            self.job.record(self.local_pids.values())  # libraries make files at any moment of the start
         if error := self._not_running_for_long(now):
             return error
         if self.launcher_stopped and self._limit_s() and now - max(self.launcher_stopped, self.last_report) > self._limit_s():
@@ -156,8 +158,6 @@ class RankMonitor:
         self.launcher_stopped = (self.launcher_stopped or now) if stopped else 0.0
         if self.leaving:
             return []
-        if not self.started:
-            self.job.record(self.local_pids.values())
         for rank, pid in self.local_pids.items():
             state = process.state(pid)
             if state in process.STOPPED | process.ENDED:

@@ -5,12 +5,12 @@ do not keep the peer out, who speaks at once.
 """
 
 import contextlib
-import select
 import socket
 import threading
 import time
 
 from busbw.core.sizes import counted
+from busbw.host.sockets import has_data
 from busbw.link import authentication
 from busbw.link.authentication import Refused
 
@@ -58,7 +58,7 @@ class Listener:
         """Hand a connection to a thread, so that a silent stranger does not delay the peer."""
         with self._lock:
             if len(self._pending) >= _MOST_PENDING:
-                silent = (one for one, spoke in self._pending.items() if not spoke and not _has_data(one))
+                silent = (each for each, spoke in self._pending.items() if not spoke and not has_data(each))
                 oldest = next(silent, next(iter(self._pending)))
                 del self._pending[oldest]
                 with contextlib.suppress(OSError):  # its thread sees the end and closes it
@@ -87,15 +87,6 @@ class Listener:
         finally:
             with self._lock:
                 self._pending.pop(connection, None)
-
-
-def _has_data(connection: socket.socket) -> bool:
-    poll = select.poll()  # recv would wait, as the socket has a time limit
-    try:
-        poll.register(connection, select.POLLIN)
-    except (OSError, ValueError):  # closed meanwhile
-        return False
-    return bool(poll.poll(0))
 
 
 def connect(source: tuple[str, str], address: str, port: int, token: str, limit_s: float) -> socket.socket:

@@ -192,7 +192,7 @@ def brief(report: CheckReport, fail_on: Verdict = Verdict.FAIL) -> tuple[int, st
     texts = [*named[:_MOST_NAMED], *more] or [f"{count['pass']} passed" if count["pass"] else "nothing was judged"]
     figures = " ".join(f"{each.replace(' ', '_')}={count[each]}" for each in GRADES)
     figures += f" muted={len(report.muted)}" if report.muted else ""
-    return int(code), f"BUSBW {code.name} - {report.host}: {'; '.join([*texts, *_besides(count, grades)])} | {figures}\n"
+    return int(code), f"BUSBW {code.name} - {report.host}: {'; '.join([*texts, *_remaining(count, grades)])} | {figures}\n"
 
 
 def brief_without(name: str, reason: str, verdict: Verdict) -> tuple[int, str]:
@@ -201,7 +201,7 @@ def brief_without(name: str, reason: str, verdict: Verdict) -> tuple[int, str]:
     return int(code), f"BUSBW {code.name} - {name or 'this machine'}: {' '.join(reason.split()).replace('|', '/')}\n"
 
 
-def _besides(count: Counter[str], named: Sequence[str]) -> list[str]:
+def _remaining(count: Counter[str], named: Sequence[str]) -> list[str]:
     """What is bad or was not judged, without the grades that are `named` anyway: `2 unknown`."""
     return [f"{count[each]} {each}" for each in SHOWN if count[each] and each not in named]
 

@@ -7,7 +7,6 @@ waited longest without asking for anything makes room, so that strangers who onl
 import contextlib
 import hmac
 import ipaddress
-import select
 import socket
 import threading
 import time
@@ -17,6 +16,7 @@ from socketserver import ThreadingMixIn
 from typing import Any
 
 from busbw.core.errors import UsageError
+from busbw.host.sockets import has_data
 
 LOOPBACK, PORT = "127.0.0.1", 9400
 MOST = 64  # connections at once
@@ -94,7 +94,7 @@ class Exporter(ThreadingMixIn, HTTPServer):
     def _longest_idle(self) -> socket.socket | None:
         """The oldest connection that has sent nothing, else the oldest that has sent no whole request."""
         waiting = [request for request in self._open if request not in self._answering]
-        silent = (request for request in waiting if request not in self._asking and not _has_data(request))
+        silent = (request for request in waiting if request not in self._asking and not has_data(request))
         return next(silent, waiting[0] if waiting else None)
 
     def asking(self, request: socket.socket, *, whole: bool) -> None:
@@ -131,16 +131,6 @@ def _end(request: socket.socket) -> None:
     """End a connection; its handler sees the end of its input, and closes it."""
     with contextlib.suppress(OSError):
         request.shutdown(socket.SHUT_RDWR)
-
-
-def _has_data(request: socket.socket) -> bool:
-    """Whether something waits to be read; its thread may not have run yet."""
-    poll = select.poll()  # recv would wait, whatever its flags, as the socket has a time limit
-    try:
-        poll.register(request, select.POLLIN)
-    except (OSError, ValueError):  # closed meanwhile
-        return False
-    return bool(poll.poll(0))
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -49,7 +49,7 @@ class Reader:
     def read(self) -> Sample:
         """All counters as they are now, without those that do not answer."""
         while True:
-            self._ask()
+            self._send(True)
             sample = self._answer(self._answer_s)
             if isinstance(sample, Sample):
                 self._tries = 0
@@ -59,8 +59,7 @@ class Reader:
     def close(self) -> None:
         """End the child. One that hangs in the kernel is left to it."""
         self._connection.close()
-        with suppress(ProcessLookupError):
-            self._child.kill()
+        self._child.kill()
         with suppress(subprocess.TimeoutExpired):
             self._child.wait(0.2)
 
@@ -74,13 +73,13 @@ class Reader:
                     words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True
                 )
             self._connection = Connection(ours.detach())
-            self._connection.send(self._wanted)
+            self._send(self._wanted)
             if self._answer(self._start_s) is True:
                 return
 
-    def _ask(self) -> None:
+    def _send(self, message: Wanted | bool) -> None:
         with suppress(OSError):  # it has died: seen when it does not answer
-            self._connection.send(True)
+            self._connection.send(message)
 
     def _answer(self, limit_s: float) -> object:
         """What the child says after the names of what it reads; None if it hangs or ended, and is given up."""

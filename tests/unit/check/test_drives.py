@@ -98,6 +98,12 @@ class TestNvme:
         findings = found("nvme", gone)
         assert bad(findings) == {NVME[0]: FAIL} and f"dmesg -T | grep -e nvme -e {NVME[0]}" in of(findings, NVME[0]).fix
 
+    def test_kernel_without_the_address_of_controllers(self):
+        def older(tree):
+            tree.drop("/sys/class/nvme/nvme0/address").file(f"{DEVICES}/{NVME[0]}/nvme/nvme0/state", "live")
+
+        assert bad(found("nvme", older)) == {}
+
     def test_drive_that_left_the_bus(self):
         findings = found("nvme", lambda tree: tree.drop("/sys/class/nvme/nvme0").data(f"{DEVICES}/{NVME[0]}/config", b"\xff" * 64))
         assert "does not respond on PCI" in of(findings, NVME[0]).message

@@ -296,13 +296,16 @@ WRONG = {
     "[[mute]]\ncheck = 'nic-mtu'\nuntil = 2027-01-01": ("node.toml line 1: mute 1 has no reason", "reason ="),
     "[[mute]]\ncheck = 'nic-mtu'\nreason = 'x'": ("node.toml line 1: mute 1 has no until", "until ="),
     "[[mute]]\ncheck = 'nic-mtu'\nreason = ''\nuntil = 2027-01-01": ('node.toml line 3: mute 1.reason is "": expected', "reason ="),
-    "[[mute]]\ncheck = 'nic-mtu'\nreason = 'x'\nuntil = 'soon'": ('node.toml line 4: mute 1.until is "soon"', "2026-12-31"),
+    "[[mute]]\ncheck = 'nic-mtu'\nreason = 'x'\nuntil = 'soon'": (
+        'node.toml line 4: mute 1.until is "soon": expected a date, like 2026-12-31',
+        "reason =",
+    ),
     "[[mute]]\ncheck = 'nic-mut'\nreason = 'x'\nuntil = 2027-01-01": ("node.toml line 2: no such check 'nic-mut'", "did you mean nic-mtu?"),
     "[[mute]]\ncheck = 'line-spread'\nreason = 'x'\nuntil = 2027-01-01": ("node.toml line 2:", "busbw check"),
     "[severity]\nnic-mtu = 'warn'": ('node.toml line 2: nic-mtu is "warn": a severity can only be raised', "[[mute]]"),
     "[severity]\nnic-mtv = 'fail'": ("node.toml line 2: no such check 'nic-mtv'", "did you mean nic-mtu?"),
     "[gpus\n": ("node.toml: not valid TOML: ", "--learn"),
-    "": ("node.toml: it expects nothing", "--learn"),
+    "": ("node.toml: it is empty", "--learn"),
 }
 
 

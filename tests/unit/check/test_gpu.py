@@ -36,6 +36,10 @@ def without_switches(tree):
         tree.drop(f"/sys/bus/pci/devices/0000:0{number}:00.0")
 
 
+def without_a_switch(tree):
+    tree.drop("/sys/bus/pci/devices/0000:05:00.0")
+
+
 def test_without_gpus_every_check_is_skipped():
     tree = Tree().files("/sys/bus/pci/devices/0000:00:02.0", vendor="0x8086", **{"class": "0x030000"}).failing("nvml_health", "no driver")
     for check in CHECKS:
@@ -89,8 +93,10 @@ ENUMERATED = "pci 0000:1b:00.0: [10de:2330] type 00 class 0x030200 PCIe Endpoint
         ([], 8, PASS, False),
         ([], 7, FAIL, False),
         ([], 4, FAIL, False),
-        ([on_qemu], 4, UNKNOWN, True),
-        ([on_qemu, logged(ENUMERATED)], 4, PASS, False),
+        # A virtual machine with part of a board gets at most 3 of its NVSwitches.
+        ([on_qemu], 7, FAIL, False),
+        ([on_qemu, without_a_switch], 4, UNKNOWN, True),
+        ([on_qemu, without_a_switch, logged(ENUMERATED)], 4, PASS, False),
         ([in_container], 4, UNKNOWN, True),
         ([lambda tree: tree.drop("/sys/bus/pci/devices")], 8, UNKNOWN, True),
         # Blackwell's NVSwitches are not on PCI; a tray of an NVL72 has 4 GPUs.
@@ -251,6 +257,14 @@ def test_prohibited_compute_mode_fails():
 def test_uvm_device_missing_in_a_container_fails():
     (one,) = found("gpu-uvm", in_container, lambda tree: tree.drop("/dev/nvidia-uvm").file("/dev/nvidia0", ""))
     assert one.verdict is FAIL and "--gpus all" in one.fix
+
+
+def test_windows_subsystem_needs_no_uvm_device_and_lists_no_processes():
+    wsl = lambda tree: tree.drop("/dev/nvidia-uvm").file("/dev/dxg", "")  # noqa: E731
+    (one,) = found("gpu-uvm", wsl)
+    assert one.verdict is SKIP
+    used = of(found("gpu-memory-in-use", wsl, changed(2, used_bytes=2 << 30)), "GPU 2")
+    assert (used.verdict, used.optional) == (UNKNOWN, True)
 
 
 def test_uvm_device_in_a_dev_that_cannot_be_listed_is_unknown():

@@ -155,12 +155,12 @@ def test_three_of_what_is_over_are_named(tasks, ending):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("hung-task", "A line holds for 24 h (the kernel stops"),
-        ("nic-slot-power", "A line holds until the next boot (the slot"),
+        ("hung-task", "An error counts for 24 h (the kernel stops"),
+        ("nic-slot-power", "An error counts until the next boot (the slot"),
         (
             "nfs-not-responding",
-            "A line holds until the next boot or a line that ends it (the kernel logs OK when the server "
-            "responds again); another for 24 h (",
+            "An error counts until the next boot or a line that ends it (the kernel logs OK when the server "
+            "responds again), others for 24 h (",
         ),
     ],
 )
@@ -179,7 +179,7 @@ def test_adapter_with_two_ports_is_named_by_its_ports():
 
 def test_names_in_a_remedy_are_quoted():
     (one,) = found("filesystem-errors", logged("EXT4-fs (sda1; rm -rf x): Remounting filesystem read-only"))
-    assert "unmount 'sda1; rm -rf x' and" in one.fix
+    assert "xfs_repair on 'sda1; rm -rf x'" in one.fix
 
 
 LINES = [line for lines in FIRES.values() for line, _, _ in lines]

@@ -8,9 +8,11 @@ from healthy_gpu import all_changed
 from healthy_nccl import HOME, MISSING, library
 from tree import Tree, environment
 
+from busbw.check.launcher.programs import pmix_listing
 from busbw.check.machine import Machine
 from busbw.check.registry import find
 from busbw.core.finding import Verdict
+from busbw.host.source import Unavailable
 
 PASS, WARN, FAIL, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP, Verdict.UNKNOWN
 
@@ -281,6 +283,17 @@ def test_keys_of_ssh(values, verdict):
 
 def test_slurm_without_srun():
     assert only("slurm-mpi", healthy().call("srun-mpi", "")).verdict is SKIP
+
+
+def test_srun_that_fails_lists_no_plugins(tmp_path, monkeypatch):
+    srun = tmp_path / "srun"
+    srun.write_text("#!/bin/sh\necho 'srun: fatal: Could not establish a configuration source' >&2\nexit 1\n")
+    srun.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Unavailable, match=r"srun ended with exit code 1: srun: fatal: Could not establish"):
+        pmix_listing()
+    one = only("slurm-mpi", healthy().failing("srun-mpi", "srun ended with exit code 1: srun: fatal"))
+    assert (one.verdict, one.optional) == (UNKNOWN, True)
 
 
 @pytest.mark.parametrize(

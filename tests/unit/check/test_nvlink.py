@@ -108,6 +108,12 @@ def test_service_speaks_for_gpus_without_a_fabric_state(state, vendor, verdict):
     assert of(found("nvlink-fabric", tree=tree), "").verdict is verdict
 
 
+@pytest.mark.parametrize(("state", "verdict"), [("failed", {PASS, FAIL}), ("inactive", {PASS}), ("active", {PASS})])
+def test_a_fabric_manager_that_failed_after_the_gpus_joined(state, verdict):
+    seen = found("nvlink-fabric", lambda tree: tree.call("nvidia_services", SERVICES.replace("=active", f"={state}")))
+    assert {one.verdict for one in seen} == verdict and (FAIL not in verdict or "no new job can start" in of(seen, "").message)
+
+
 def test_absent_fabric_manager_is_unknown_but_outside_of_a_vm():
     def absent(tree):
         tree.failing("fabricmanager_version", "nv-fabricmanager is not installed")

@@ -355,7 +355,7 @@ def test_capability_lifts_the_limit_of_locked_memory(in_container, capabilities,
     assert only("memlock", tree.file("/proc/self/status", f"CapEff:\t{capabilities:016x}")).verdict is verdict
 
 
-@pytest.mark.parametrize("limited, verdict", [(1 << 30, WARN), ((1 << 30) - 1, FAIL)])
+@pytest.mark.parametrize("limited, verdict", [(1 << 30, WARN), ((1 << 30) - 1, FAIL), (2113390140 * 1024, PASS), (2**64 - 2**20, PASS)])
 def test_limit_of_locked_memory_without_the_capability(limited, verdict):
     tree = changed(limit("Max locked memory", str(limited)))
     assert only("memlock", tree.file("/proc/self/status", "CapEff:\t0")).verdict is verdict

@@ -2,6 +2,7 @@
 
 import faulthandler
 import os
+import select
 import signal
 from pathlib import Path
 
@@ -13,6 +14,14 @@ from busbw.host.source import Live, Reading, Source, Unavailable
 
 PATIENT_S = 3.0  # for one read: a busy machine answers within this time
 PORT = "/sys/class/infiniband/mlx5_0/ports/1"
+
+
+class Machine(Live):
+    """A tree whose FIFOs are opened, as special files of this machine are."""
+
+    def read(self, path: str) -> Reading:
+        file = self.at(path)
+        return Reading(file.read_bytes()) if file.is_fifo() else super().read(path)
 
 
 @pytest.fixture
@@ -33,7 +42,7 @@ def texts(source: Source) -> tuple[str | None, Reading, Reading, str | None, Giv
 
 
 def test_a_file_that_hangs_is_given_up_and_the_rest_is_read(tree: Path) -> None:
-    before, stuck, neighbour, after, lost = within(texts, Live(tree), limit_s=60, file_s=PATIENT_S)
+    before, stuck, neighbour, after, lost = within(texts, Machine(tree), limit_s=60, file_s=PATIENT_S)
     assert (before, after) == ("6.8.0", "6.8.0")
     assert stuck == Reading(None, f"{PORT}/state: did not answer within 3 s")
     assert neighbour == Reading(None, f"{PORT}/rate: not read, since {stuck.reason}")
@@ -48,7 +57,7 @@ def test_nothing_is_read_after_the_limit_of_all(tree: Path) -> None:
         return known, source.read("/other"), source.call("uname", os.uname().sysname.lower).reason, given_up(source)
 
     os.mkfifo(tree / "second")
-    known, other, call, lost = within(work, Live(tree), limit_s=PATIENT_S)
+    known, other, call, lost = within(work, Machine(tree), limit_s=PATIENT_S)
     over = "not read: the limit of 3 s was reached while /second was read"
     first = f"{PORT}/state: did not answer within 1.5 s"
     assert (known, other, call, lost) == ("6.8.0", Reading(None, over), over, GivenUp([first], over))
@@ -79,9 +88,29 @@ def test_what_the_child_started_ends_with_it(tree: Path, tmp_path: Path) -> None
         signal.pause()
         return ""
 
-    assert "did not answer" in within(lambda source: source.call("hang", hang), Live(tree), limit_s=60, call_s=PATIENT_S).reason
+    assert "did not answer" in within(lambda source: source.call("hang", hang), Machine(tree), limit_s=60, call_s=PATIENT_S).reason
     stat = Path(f"/proc/{note.read_text()}/stat")
     assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] in "ZX"
+
+
+def test_the_child_ends_with_its_parent() -> None:
+    alive, held = os.pipe()
+
+    def hang() -> str:
+        os.write(held, b"reading")
+        signal.pause()
+        return ""
+
+    parent = os.fork()
+    if parent == 0:
+        within(lambda source: source.call("hang", hang), Live(), limit_s=600, call_s=600)
+    os.close(held)
+    assert os.read(alive, 7) == b"reading"
+    os.kill(parent, signal.SIGTERM)
+    os.waitpid(parent, 0)
+    assert select.select([alive], [], [], 30)[0], "the child still holds the pipe"
+    assert os.read(alive, 1) == b""
+    os.close(alive)
 
 
 def test_errors_of_the_work_are_raised_with_their_hint() -> None:

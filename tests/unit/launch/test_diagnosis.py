@@ -113,6 +113,10 @@ def test_a_stopped_daemon_is_the_cause_of_ranks_that_do_not_report() -> None:
     seen_there = seen(stalled(0), stalled(1), states={2: "S", 3: "S"}, helpers=[daemon])
     assert conclude(seen_there, 0).message.endswith("60 s: prted on h2 (pid 5), which starts and ends the ranks there, is stopped")
     assert "at an earlier step" not in conclude(seen_there, 0).message
+    ended = conclude(Evidence(4, HERE, {}, dict.fromkeys(range(4), "Z"), hosts=HOSTS, helpers=[daemon]), 12)
+    assert ended.message == "no rank has reported for 12 s: prted on h2 (pid 5), which starts and ends the ranks there, is stopped"
+    both = conclude(Evidence(4, HERE, {}, {1: "T"}, hosts=HOSTS, helpers=[daemon]), 12)
+    assert both.message.endswith("rank 1 on h1 (pid 101) is stopped")
     at_end = conclude(Evidence(4, HERE, {}, hosts=HOSTS, helpers=[Helper("h1", "mpirun", 9)]), 6, leaving_s=5.2)
     assert at_end.message == "everything was measured, but the job did not end within 5 s and was killed: mpirun on h1 (pid 9) is stopped"
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from busbw.core.reports import Here
-from busbw.host.process import state
 from busbw.launch import on_host, survey
 from busbw.launch.cleanup import FOLDER, MARKER, Cleanup
 from busbw.launch.on_host import Ask
@@ -61,7 +60,9 @@ def test_a_stopped_rank_is_found_on_its_host_before_it_reports_and_its_job_is_en
         stop(one)
         seen = survey.survey(job, {0: Here(0, "h2", os.getpid())}, {}, hosts, 20)
         assert seen.found == {1: Here(1, os.uname().nodename, one.pid)}
-        assert seen.states == {0: state(os.getpid()), 1: "T"}
+        assert seen.states.keys() == {0, 1}
+        assert seen.states[0] in ("R", "S")
+        assert seen.states[1] == "T"
         survey.end(job, {}, hosts, set(), 20)
         assert one.wait(5) == -signal.SIGKILL
         assert other.poll() is None

@@ -26,7 +26,7 @@ def test_exchanges_are_checked_as_asked(monkeypatch: pytest.MonkeyPatch, check: 
 
     monkeypatch.setattr(planning, "run", in_this_process)
     spec = TrainSpec(model="mlp-small", methods=("int8", "bf16"), **STEPS)
-    job = PlanJob(engine="torch", training=spec, plan=PlanSpec(replays=2, target=0.01))  # both reach it, and bf16 loses less
+    job = PlanJob(engine="torch", training=spec, plan=PlanSpec(replays=2, target=1e-4))  # both reach it, and bf16 loses less
     planner = planning.Planner(job, Where(ranks=1), None, lambda _: Sink(Record()))
     plan = planner.run(transports.parse("as-is"), check).plan
     assert plan is not None

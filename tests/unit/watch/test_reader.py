@@ -2,12 +2,13 @@
 
 import shutil
 import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from busbw.core.errors import UsageError
+from busbw.core.errors import TimedOut, UsageError
 from busbw.watch.reader import Reader, Wanted
 
 PATIENT_S = 5.0
@@ -49,3 +50,9 @@ def test_errors_of_the_child_keep_their_hint():
     with pytest.raises(UsageError, match="no such port here") as raised:
         Reader(Wanted(("nope",), gpus=False))
     assert "the ports are" in raised.value.hint and "none" not in raised.value.hint
+
+
+def test_a_child_that_cannot_start_is_not_tried_for_ever(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(TimedOut, match="busbw: its process ended"):
+        Reader(Wanted())

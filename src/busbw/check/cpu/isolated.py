@@ -15,8 +15,8 @@ ROW = CheckRow(
     title="isolated CPUs",
     right="none",
     why="The scheduler does not spread threads over isolated CPUs. All threads of a rank that is bound to them can end up on one CPU.",
-    fix="remove isolcpus= from GRUB_CMDLINE_LINUX in /etc/default/grub, run update-grub (or grub2-mkconfig); then drain the host and "
-    "reboot it",
+    fix="remove isolcpus= from GRUB_CMDLINE_LINUX in /etc/default/grub, run update-grub (on RHEL: grubby --update-kernel=ALL "
+    "--remove-args=isolcpus); then drain the host and reboot it",
     stays="permanent once the boot loader has it",
     reads=(PATH, "/proc/cmdline"),
     sources=("Linux, Documentation/admin-guide/kernel-parameters.txt: isolcpus=",),

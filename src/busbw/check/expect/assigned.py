@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from busbw.check.base import failed, unknown, warned
+from busbw.check.expect.base import Asked, Comparison, hidden
 from busbw.core.checking import Evidence, Found
 from busbw.core.sizes import counted
 
@@ -30,7 +31,7 @@ class Named(Protocol):
 
 
 Part = TypeVar("Part", bound=Named)
-Likeness = Callable[[Part, int], tuple[int, int]]  # of a part and the group with this number: values that are right, and wrong
+Compare = Callable[[Part, int], Comparison]  # a part with the group of this number
 
 
 @dataclass
@@ -53,13 +54,18 @@ class Filled(Generic[Part]):
         return [name for name in self.group.names if name not in have]
 
 
-def assign(parts: Sequence[Part], groups: Sequence[Group], likeness: "Likeness[Part]") -> list[Filled[Part]]:
+def assign(parts: Sequence[Part], groups: Sequence[Group], compare: "Compare[Part]") -> list[Filled[Part]]:
     """The groups filled: first by name, then each part with the group that it is most like and that is not full."""
+
+    def likeness(part: Part, filled: Filled[Part]) -> tuple[int, int]:
+        compared = compare(part, filled.number)
+        return -len(compared.good), len(compared.wrong)
+
     filled = [Filled(number, group, [part for part in parts if part.name in group.names]) for number, group in enumerate(groups)]
     taken = {part.name for one in filled for part in one.parts}
     free = [part for part in parts if part.name not in taken]
-    pairs = [(likeness(part, one.number), one, part) for one in filled for part in free]
-    for _, one, part in sorted(pairs, key=lambda pair: (-pair[0][0], pair[0][1])):
+    pairs = [(likeness(part, one), one, part) for one in filled for part in free]
+    for _, one, part in sorted(pairs, key=lambda pair: pair[0]):
         if part.name not in taken and (one.wanted is None or len(one.parts) < one.wanted):
             one.parts.append(part)
             taken.add(part.name)
@@ -67,31 +73,40 @@ def assign(parts: Sequence[Part], groups: Sequence[Group], likeness: "Likeness[P
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
-    """How findings on the number of parts speak: `noun` is what a part is called, `where` lists the parts."""
+class Kind:
+    """What parts of one table of the file are called, where they are listed, and what to do if one is missing."""
 
+    table: str
     noun: str
     where: str
     fix: str
-    expected: str  # the number with its place in the file
-    hidden: str  # what may hide parts; '' if nothing does
 
 
-def numbers(filled: Filled[Part], words: Words) -> Iterator[Found]:
+def missing(asked: Asked, filled: Filled[Part], kind: Kind) -> Iterator[Found]:
     """A failure for each part that is missing, by name where the file has names; a warning for each name that another part has."""
     wanted, have = filled.wanted, len(filled.parts)
-    evidence = Evidence(words.where, ", ".join(part.name for part in filled.parts) or "none", words.expected)
-    if wanted is not None and have < wanted:
-        text = f"{counted(have, words.noun)}, expected {wanted}"
-        if words.hidden:
-            yield unknown("", f"{text}: {words.hidden} may hide some", evidence, fix="busbw check --expect, on the host")
-            return
-        absent = filled.absent[: wanted - have]
-        for name in absent:
-            yield failed(name, f"{name} is missing: {text}", evidence, fix=words.fix)
-        if len(absent) < wanted - have:
-            yield failed("", text, evidence, fix=words.fix)
+    if wanted is None or have >= wanted:
+        yield from _renamed(asked, filled, kind)
         return
+    text, evidence = f"{counted(have, kind.noun)}, expected {wanted}", _evidence(asked, filled, kind)
+    if hides := hidden(asked.machine):
+        yield unknown("", f"{text}: {hides} may hide some", evidence, fix="busbw check --expect, on the host")
+        return
+    absent = filled.absent[: wanted - have]
+    for name in absent:
+        yield failed(name, f"{name} is missing: {text}", evidence, fix=kind.fix)
+    if len(absent) < wanted - have:
+        yield failed("", text, evidence, fix=kind.fix)
+
+
+def _renamed(asked: Asked, filled: Filled[Part], kind: Kind) -> Iterator[Found]:
     for name in filled.absent:
-        message = f"no {words.noun} is called {name}, though all {wanted} are there"
-        yield warned(name, message, evidence, fix="if nodes name them differently, delete `names` from the file")
+        message = f"no {kind.noun} is called {name}, though all {filled.wanted} are there"
+        fix = "if nodes name them differently, delete `names` from the file"
+        yield warned(name, message, _evidence(asked, filled, kind), fix=fix)
+
+
+def _evidence(asked: Asked, filled: Filled[Part], kind: Kind) -> Evidence:
+    key = "names" if filled.group.count is None else "count"
+    expected = asked.expected(str(filled.wanted), kind.table, filled.number, key)
+    return Evidence(kind.where, ", ".join(part.name for part in filled.parts) or "none", expected)

@@ -32,12 +32,19 @@ Expectation = CheckOf[Asked]
 
 def shown(value: Any) -> str:
     """A value as a message has it."""
-    return {True: "on", False: "off"}[value] if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def gib(size: float) -> str:
     """Bytes as GiB."""
     return f"{size / 2**30:.1f} GiB"
+
+
+def hidden(machine: Machine) -> str:
+    """What may hide devices of the host; '' if nothing does."""
+    return "this container" if machine.container else ""
 
 
 @dataclass

@@ -25,7 +25,8 @@ _UNKNOWN_KEY = re.compile(r"unknown field `(.*)`")
 _MISSING_KEY = re.compile(r"missing required field `(.*)`")
 _WORDS = {"`int | null`": "a whole number", "`int`": "a whole number", "`float | null`": "a number", "`float`": "a number",
           "`str | null`": "text in quotes", "`str`": "text in quotes", "`bool | null`": "true or false", "`array`": "a list: [...]",
-          "`object`": "a table", "`date`": "a date, like 2026-12-31"}  # fmt: skip
+          "`object`": "a table", "`date`": "a date, like 2026-12-31",
+          "Invalid RFC3339 encoded date": "expected a date, like 2026-12-31"}  # fmt: skip
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -74,7 +75,7 @@ def parse(given: Text) -> Expected:
         raise _refused(given, table, str(error)) from error
     expected = Expected(given.name, node, lines(given.text), given.today)
     if not table:
-        raise UsageError(f"{given.name}: it expects nothing", MADE_BY)
+        raise UsageError(f"{given.name}: it is empty", MADE_BY)
     _names_of_checks(expected)
     return expected
 
@@ -83,26 +84,26 @@ def _refused(given: Text, table: Mapping[str, Any], message: str) -> UsageError:
     """The error for what msgspec refuses."""
     path = _PATH.search(message)
     key: Key = tuple(name or int(index) for name, index in _STEP.findall(path[1])) if path else ()
-    told = _PATH.sub("", message)
-    if unknown := _UNKNOWN_KEY.search(told):
+    problem = _PATH.sub("", message)
+    if unknown := _UNKNOWN_KEY.search(problem):
         return _unknown_key(given, (*key, unknown[1]))
     where = _where(given, key)
-    if missing := _MISSING_KEY.search(told):
+    if missing := _MISSING_KEY.search(problem):
         return UsageError(f"{where}: {_dotted(key)} has no {missing[1]}", _hint(key))
-    expected = reduce(lambda text, pair: text.replace(*pair), _WORDS.items(), told)
+    expected = reduce(lambda text, pair: text.replace(*pair), _WORDS.items(), problem)
     seen = _shown(_value(table, key))
     return UsageError(f"{where}: {_dotted(key)} is {seen}: {expected[0].lower()}{expected[1:]}", _hint(key))
 
 
 def _unknown_key(given: Text, key: Key) -> UsageError:
-    known = _keys_beside(key)
+    known = _sibling_keys(key)
     near = get_close_matches(str(key[-1]), known, 1)
     meant = f"did you mean {near[0]}? " if near else ""
     place = f"[{_dotted(key[:-1])}]" if key[:-1] else "the file"
     return UsageError(f"{_where(given, key)}: unknown key '{key[-1]}' in {place}", f"{meant}the keys there are {', '.join(known)}")
 
 
-def _keys_beside(key: Key) -> list[str]:
+def _sibling_keys(key: Key) -> list[str]:
     """The keys of the table that a key is in."""
     table: Any = Expectations
     for step in key[:-1]:
@@ -130,7 +131,9 @@ def _value(table: Any, key: Key) -> Any:
 
 
 def _shown(value: Any) -> str:
-    text = f'"{value}"' if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
+    text = f'"{value}"' if isinstance(value, str) else str(value)
+    if isinstance(value, bool):
+        text = text.lower()
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

@@ -1,14 +1,15 @@
 """Network interfaces without RDMA against the groups of [[interfaces]]."""
 
 from collections.abc import Iterator
-from shlex import quote
+from functools import partial
 
 from busbw.check.base import skipped, unknown
 from busbw.check.expect import seen
-from busbw.check.expect.assigned import Filled, Words, assign, numbers
+from busbw.check.expect.assigned import Kind, assign, missing
 from busbw.check.expect.base import Asked, Comparison, Expectation
-from busbw.check.expect.ports import gbit, hidden
+from busbw.check.expect.ports import gbit
 from busbw.core.checking import CheckRow, Found, Layer
+from busbw.core.shell_words import word
 from busbw.host.interfaces import NET, Interface
 
 ROW = CheckRow(
@@ -26,6 +27,8 @@ ROW = CheckRow(
     sources=("the file given with --expect",),
 )
 
+KIND = Kind(table="interfaces", noun="interface", where=NET, fix="lspci | grep -i ethernet; ip link; dmesg | grep -i eth")
+
 
 def look(asked: Asked) -> Iterator[Found]:
     """For each group the interfaces that are missing, then each interface."""
@@ -36,31 +39,15 @@ def look(asked: Asked) -> Iterator[Found]:
     if not have and not seen.has_sysfs(asked.machine):
         yield unknown("", "the interfaces cannot be read: /sys/class is empty")
         return
-
-    def likeness(one: Interface, number: int) -> tuple[int, int]:
-        compared = _compared(asked, one, number)
-        return len(compared.good), len(compared.wrong)
-
-    for filled in assign(have, asked.node.interfaces, likeness):
-        yield from numbers(filled, _words(asked, filled))
+    for filled in assign(have, asked.node.interfaces, partial(_compared, asked)):
+        yield from missing(asked, filled, KIND)
         for one in filled.parts:
             yield from _compared(asked, one, filled.number).found("it is there")
 
 
-def _words(asked: Asked, filled: Filled[Interface]) -> Words:
-    key = "count" if filled.group.count is not None else "names"
-    return Words(
-        noun="interface",
-        where=NET,
-        fix="lspci | grep -i ethernet; ip link; dmesg | grep -i eth",
-        expected=asked.expected(str(filled.wanted), "interfaces", filled.number, key),
-        hidden=hidden(asked.machine),
-    )
-
-
 def _compared(asked: Asked, one: Interface, number: int) -> Comparison:
     group = asked.node.interfaces[number]
-    name = quote(one.name)
+    name = word(one.name)
     compared = Comparison(asked, one.name, f"ethtool {name}; ip link show {name}; reseat the cable, and check the switch port")
     if group.rate_gbit_s is not None and not one.up:
         compared.same("state", "down", "up", ("interfaces", number, "rate_gbit_s"), f"{NET}/{one.name}/operstate")

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from busbw.check.base import failed, passed, skipped, unknown
 from busbw.check.expect import seen
-from busbw.check.expect.base import Asked, Comparison, Expectation
-from busbw.check.expect.ports import hidden
+from busbw.check.expect.base import Asked, Comparison, Expectation, hidden
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.sizes import counted
 from busbw.host.gpu_devices import switches_on_pci

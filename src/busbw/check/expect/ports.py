@@ -1,14 +1,15 @@
 """RDMA ports against the groups of [[ports]]."""
 
 from collections.abc import Iterator
-from shlex import quote
+from functools import partial
 
 from busbw.check.base import skipped, unknown
 from busbw.check.expect import seen
-from busbw.check.expect.assigned import Filled, Words, assign, numbers
+from busbw.check.expect.assigned import Filled, Kind, assign, missing
 from busbw.check.expect.base import Asked, Comparison, Expectation
-from busbw.check.machine import Machine, Port
+from busbw.check.machine import Port
 from busbw.core.checking import CheckRow, Found, Layer
+from busbw.core.shell_words import word
 from busbw.host.nic import RDMA
 
 ROW = CheckRow(
@@ -26,16 +27,17 @@ ROW = CheckRow(
     sources=("the file given with --expect",),
 )
 
+KIND = Kind(
+    table="ports",
+    noun="RDMA port",
+    where=RDMA,
+    fix="lspci | grep -i -E 'infiniband|ethernet'; if the card is there: dmesg | grep mlx5; if it is not, check its seat and power",
+)
+
 
 def groups(asked: Asked) -> list[Filled[Port]]:
     """The groups of the file with the ports that stand for them."""
-    machine = asked.machine
-
-    def likeness(port: Port, number: int) -> tuple[int, int]:
-        compared = _compared(asked, port, number)
-        return len(compared.good), len(compared.wrong)
-
-    return assign(seen.ports(machine), asked.node.ports, likeness)
+    return assign(seen.ports(asked.machine), asked.node.ports, partial(_compared, asked))
 
 
 def look(asked: Asked) -> Iterator[Found]:
@@ -47,30 +49,14 @@ def look(asked: Asked) -> Iterator[Found]:
         yield unknown("", "the RDMA devices cannot be read: /sys/class is empty")
         return
     for filled in groups(asked):
-        yield from numbers(filled, _words(asked, filled))
+        yield from missing(asked, filled, KIND)
         for port in filled.parts:
             yield from _compared(asked, port, filled.number).found("it is there")
 
 
-def _words(asked: Asked, filled: Filled[Port]) -> Words:
-    key = "count" if filled.group.count is not None else "names"
-    return Words(
-        noun="RDMA port",
-        where=RDMA,
-        fix="lspci | grep -i -E 'infiniband|ethernet'; if the card is there: dmesg | grep mlx5; if it is not, check its seat and power",
-        expected=asked.expected(str(filled.wanted), "ports", filled.number, key),
-        hidden=hidden(asked.machine),
-    )
-
-
-def hidden(machine: Machine) -> str:
-    """What may hide devices of the host; '' if nothing does."""
-    return "this container" if machine.container else ""
-
-
 def _compared(asked: Asked, port: Port, number: int) -> Comparison:
     machine, group = asked.machine, asked.node.ports[number]
-    compared = Comparison(asked, port.name, f"mlxlink -d {quote(port.device)} -m; reseat or replace the cable, and check the switch port")
+    compared = Comparison(asked, port.name, f"mlxlink -d {word(port.device)} -m; reseat or replace the cable, and check the switch port")
     state = seen.port_state(machine, port)
 
     def key(name: str) -> tuple[str | int, ...]:

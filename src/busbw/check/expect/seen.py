@@ -76,8 +76,8 @@ def gpu_link(machine: Machine, bdf: str, index: int) -> tuple[float | None, int 
     """GT/s and lanes of a GPU's link. An idle GPU lowers the speed: then it is the highest that both ends support."""
     link = read_link(machine, bdf)
     if link.width is None and link.speed is None:
-        told = next((gpu for gpu in machine.host.gpus if gpu.index == index), None)
-        return (GT_S.get(told.pcie_gen_max or 0), told.pcie_width) if told else (None, None)
+        of_nvml = next((gpu for gpu in machine.host.gpus if gpu.index == index), None)
+        return (GT_S.get(of_nvml.pcie_gen_max or 0), of_nvml.pcie_width) if of_nvml else (None, None)
     busy = load(machine).get(bdf, 0) >= BUSY
     return link.speed if busy else _possible(machine, bdf, link), link.width
 

@@ -1,13 +1,12 @@
 """Mounted file systems against [[mounts]], and NVMe drives against [storage]."""
 
 from collections.abc import Iterator
-from shlex import quote
 
 from busbw.check.base import failed, passed, skipped, unknown
 from busbw.check.expect import seen
-from busbw.check.expect.base import Asked, Comparison, Expectation, gib
-from busbw.check.expect.ports import hidden
+from busbw.check.expect.base import Asked, Comparison, Expectation, gib, hidden
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.shell_words import word
 from busbw.core.sizes import counted
 from busbw.host.mounts import MOUNTINFO, Mounted, read_mounts, read_space, total_bytes
 from busbw.host.pci import DEVICES
@@ -48,7 +47,7 @@ def _mounts(asked: Asked) -> Iterator[Found]:
             if by := hidden(asked.machine):
                 yield unknown(path, f"{path} is not mounted here: {by} may hide it", evidence)
             else:
-                yield failed(path, f"{path} is not mounted", evidence, fix=ROW.fix.format(path=quote(path)))
+                yield failed(path, f"{path} is not mounted", evidence, fix=ROW.fix.format(path=word(path)))
 
 
 def _mount(asked: Asked, number: int, one: Mounted) -> list[Found]:
@@ -73,8 +72,8 @@ def _access(*, writable: bool) -> str:
 def _fix(asked: Asked, number: int, one: Mounted) -> str:
     expected = asked.node.mounts[number]
     if expected.writable and not one.writable:
-        return f"dmesg | grep -i -E 'remount|error' | tail; check the file system and its drive, then mount -o remount,rw {quote(one.path)}"
-    return f"findmnt {quote(one.path)}; compare with /etc/fstab and the mount units of a good node"
+        return f"dmesg | grep -i -E 'remount|error' | tail; check the file system and its drive, then mount -o remount,rw {word(one.path)}"
+    return f"findmnt {word(one.path)}; compare with /etc/fstab and the mount units of a good node"
 
 
 def _drives(asked: Asked) -> Iterator[Found]:
@@ -97,7 +96,7 @@ def _drives(asked: Asked) -> Iterator[Found]:
             name,
             f"the NVMe controller {name} is {state}",
             where,
-            fix=f"nvme smart-log /dev/{quote(name)}; dmesg | grep {quote(name)}; replace it",
+            fix=f"nvme smart-log /dev/{word(name)}; dmesg | grep {word(name)}; replace it",
         )
 
 

@@ -83,4 +83,6 @@ def _escaped(character: str) -> str:
     code = ord(character)
     if character in '"\\':
         return f"\\{character}"
-    return character if 0x20 <= code < 0x7F else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    if 0x20 <= code < 0x7F:
+        return character
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -1,6 +1,5 @@
 """Driver, kernel and operating system against [versions]."""
 
-import re
 from collections.abc import Iterator
 
 from busbw.check.base import skipped
@@ -50,13 +49,14 @@ def _between(compared: Comparison, what: str, text: str | None, keys: tuple[str,
     if not text or not own:
         compared.missing(what, f"{where} {'is ' + repr(text) if text else 'does not show it'}")
         return
-    key = keys[0] if least and own < seen.version(least) else keys[1] if most and _above(own, seen.version(most)) else ""
-    if not key:
-        compared.good.append(f"{re.sub('^the ', '', what)} {text}")
+    if least and own < seen.version(least):
+        key, message, bound = keys[0], f"older than {least}", f"{least} or newer"
+    elif most and _above(own, seen.version(most)):
+        key, message, bound = keys[1], f"newer than {most}", f"{most} or older"
+    else:
+        compared.good.append(f"{what.removeprefix('the ')} {text}")
         return
-    limit = least if key == keys[0] else most
-    compared.wrong.append(f"{what} is {text}, {'older' if key == keys[0] else 'newer'} than {limit}")
-    bound = f"{limit} or {'newer' if key == keys[0] else 'older'}"
+    compared.wrong.append(f"{what} is {text}, {message}")
     compared.note(Evidence(where, text, compared.asked.expected(bound, "versions", key)), right=False)
 
 

@@ -19,6 +19,7 @@ NO_PACKAGE = "not installed"
 COMPUTE_CLASS = "0x0302"  # 3D controller
 WITHHELD = "Insufficient Permissions"  # NVML's error for a GPU of another job, and for a user without access
 CONTROL = "nvidiactl"  # in /dev of each process that was given a GPU
+WSL_DEVICE = "dxg"
 WITHOUT_PCI = "/sys/bus/pci/devices cannot be read"
 
 
@@ -60,6 +61,11 @@ def confined(machine: Machine) -> str:
     if environment.get(CONTEXT, "").endswith(OF_DAEMON):
         return ""
     return next((f"what set {name}" for name in CONFINING if name in environment), "")
+
+
+def in_wsl(machine: Machine) -> bool:
+    """Whether this is the Windows Subsystem for Linux, where the driver of Windows serves the GPU."""
+    return WSL_DEVICE in machine.names("/dev")
 
 
 def each(machine: Machine, judge: Callable[[GpuHealth], Found]) -> Iterator[Found]:

@@ -14,7 +14,7 @@ ROW = CheckRow(
     name="gpu-inforom",
     layer=Layer.GPU,
     title="InfoROM",
-    right="its checksum is right",
+    right="its checksum is valid",
     why="The InfoROM holds the settings of the board, its ECC counts and its list of remapped rows. If it is corrupted, ECC and row "
     "remapping may be off without another sign.",
     fix="drain the host; nvidia-smi -i {gpu} --gpu-reset; if the InfoROM is still corrupted after a reboot, replace the GPU (RMA)",

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 
 from busbw.check.gpu import nvlink_registers
-from busbw.check.kernel_log.log import evidence, repeated, span
+from busbw.check.kernel_log.log import age, evidence, repeated
 from busbw.core.checking import Found
 from busbw.core.finding import Verdict
 from busbw.core.overall import SEVERITY
@@ -39,7 +39,7 @@ class Event:
     @property
     def counted(self) -> str:
         """` x 3, 2 h ago`."""
-        return f"{repeated(self.times)}, {span(self.age_s)} ago"
+        return f"{repeated(self.times)}, {age(self.age_s)} ago"
 
 
 def events(log: PastLog, *, switch: bool) -> list[Event]:
@@ -91,11 +91,6 @@ def of_device(subject: str, judged: list[Judged]) -> Found:
     verdict = ordered[0].verdict
     lines = tuple(evidence(one.event.line) for one in ordered if one.verdict is verdict)
     return Found(verdict, subject, message, lines, "" if verdict is Verdict.PASS else ordered[0].fix)
-
-
-def worst_first(findings: list[Found]) -> list[Found]:
-    """The findings, the worst first, those of one verdict by their subject."""
-    return sorted(findings, key=lambda one: (SEVERITY.index(one.verdict), one.subject))
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from busbw.check.base import Check, not_offered, passed, warned
-from busbw.check.gpu.each import each, said, unreported
+from busbw.check.gpu.each import each, in_wsl, said, unreported
 from busbw.check.machine import Machine
 from busbw.check.parts import WITH_CPU
 from busbw.core.checking import CheckRow, Found, Layer
@@ -32,10 +32,10 @@ ROW = CheckRow(
 
 def look(machine: Machine) -> Iterator[Found]:
     """Each GPU."""
-    return each(machine, lambda gpu: _judge(gpu, container=machine.container))
+    return each(machine, lambda gpu: _judge(gpu, container=machine.container, shared=in_wsl(machine)))
 
 
-def _judge(gpu: GpuHealth, *, container: bool) -> Found:
+def _judge(gpu: GpuHealth, *, container: bool, shared: bool) -> Found:
     processes = gpu.processes or ()
     if not processes and gpu.used_bytes is None:  # in a container NVML may not list processes of others
         return unreported(gpu, "memory_bytes", "memory in use")
@@ -48,6 +48,8 @@ def _judge(gpu: GpuHealth, *, container: bool) -> Found:
         # In a container these may be pids of the host.
         fix = IN_CONTAINER if container else filled(ROW.fix, pids=[str(one.pid) for one in processes[:NAMED]])
         return warned(gpu.label, f"in use by {named}: {used}", evidence, fix=fix, weight=gpu.used_bytes or 0)
+    if (gpu.used_bytes or 0) >= LEAST and shared:
+        return not_offered(gpu.label, f"{used} in use, no process: Windows may use it, whose processes are not listed here", evidence)
     # The kernel may use the memory of these GPUs like any NUMA node.
     if (gpu.used_bytes or 0) >= LEAST and gpu.name.startswith(WITH_CPU):
         return not_offered(gpu.label, f"{used} in use, no process: the kernel may keep files in it, as it is a NUMA node", evidence)

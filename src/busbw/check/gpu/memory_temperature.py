@@ -14,7 +14,7 @@ ROW = CheckRow(
     name="gpu-memory-temperature",
     layer=Layer.GPU,
     title="temperature of GPU memory (HBM)",
-    right="below the largest temperature at which the memory may work",
+    right="below the maximum operating temperature of the memory",
     why="Memory that is too hot is refreshed more often and has more errors. The driver then reduces the clocks, though the GPU itself "
     "is cool.",
     fix="check fans, air flow and inlet temperature of the chassis; nvidia-smi -i {gpu} -q -d TEMPERATURE; if only this GPU is hot, "

@@ -8,15 +8,16 @@ from busbw.check.gpu.each import WITHOUT_PCI
 from busbw.check.machine import Machine
 from busbw.check.parts import WITH_CPU
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.kernel_rule import KMSG
 from busbw.core.sizes import counted
 from busbw.host.gpu_devices import switches_on_pci
-from busbw.host.kernel_log import KMSG
 from busbw.host.nvml_health import read_health
 from busbw.host.past_kernel_log import PastLog, read_past
 from busbw.host.pci import DEVICES, read_devices
 from busbw.host.seen_on_pci import gpus_seen
 
 BOARD, SWITCHES_OF_ONE = 8, 6  # GPUs of an HGX board, and the most NVSwitches that one has on PCI (A100: 6, H100: 4)
+SWITCHES_OF_WHOLE = 4  # in a virtual machine: with half of a board of A100, it has 3 of its 6
 MODULE, MODULES, FILES = "nvidia", "/proc/modules", "/dev"
 _FILE = re.compile(r"nvidia\d+")
 
@@ -32,7 +33,13 @@ ROW = CheckRow(
     "power",
     stays="a reboot brings the GPU back only if the fault was transient",
     reads=(f"{DEVICES}/*/{{vendor,class}}", "/dev/kmsg", FILES, MODULES),
-    sources=("Linux drivers/pci/probe.c", "data sheets of HGX boards", "Azure node health checks, check_gpu_count", "gpud, gpu-counts"),
+    sources=(
+        "Linux drivers/pci/probe.c",
+        "data sheets of HGX boards",
+        "Fabric Manager user guide, full passthrough",
+        "Azure node health checks, check_gpu_count",
+        "gpud, gpu-counts",
+    ),
 )
 
 
@@ -76,10 +83,10 @@ def _fewer(machine: Machine, present: int) -> Found | None:
 
 
 def _of_board(machine: Machine, present: int) -> int:
-    """GPUs that the boards of this machine have; 0 if that is not known, as in a virtual machine, which may get a part of a board."""
-    if machine.hypervisor or machine.container:
-        return 0
+    """GPUs that the boards of this machine have; 0 if that is not known, as in a virtual machine with a part of a board."""
     switches = len(switches_on_pci(machine))
+    if machine.container or (machine.hypervisor and switches < SWITCHES_OF_WHOLE):
+        return 0
     by_links = any(gpu.switched and not gpu.name.startswith(WITH_CPU) for gpu in read_health(machine).gpus)
     if not switches and not by_links:  # Blackwell's NVSwitches are not on PCI as such
         return 0

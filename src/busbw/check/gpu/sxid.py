@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from busbw.check.base import Check, passed, skipped
-from busbw.check.gpu.logged import CATALOG, NEVER_S, Event, Judged, Resets, events, of_device, resets, worst_first
-from busbw.check.kernel_log.log import reaches, unread_log
+from busbw.check.gpu.logged import CATALOG, NEVER_S, Event, Judged, Resets, events, of_device, resets
+from busbw.check.kernel_log.log import reaches, unread_log, worst_first
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Found, Layer
 from busbw.core.finding import Verdict

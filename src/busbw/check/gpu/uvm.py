@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, failed, not_offered, passed, warned
-from busbw.check.gpu.each import no_gpus
+from busbw.check.base import Check, failed, not_offered, passed, skipped, warned
+from busbw.check.gpu.each import in_wsl, no_gpus
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.nvml_health import read_health
@@ -35,6 +35,8 @@ def look(machine: Machine) -> Iterator[Found]:
     evidence = Evidence(PATH, "present" if DEVICE in names else "absent", "present")
     if not names:
         yield not_offered("", "/dev cannot be listed")
+    elif in_wsl(machine):
+        yield skipped("in WSL the driver of Windows serves the GPU, without this device")
     elif DEVICE in names:
         yield passed("", f"{PATH} is present", evidence)
     elif machine.container:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, passed, skipped
 from busbw.check.gpu import nvlink_registers
-from busbw.check.gpu.logged import CATALOG, NO_ACTION, NVLINK, Event, Judged, Resets, events, of_device, recovery, resets, worst_first
-from busbw.check.kernel_log.log import reaches, unread_log
+from busbw.check.gpu.logged import CATALOG, NO_ACTION, NVLINK, Event, Judged, Resets, events, of_device, recovery, resets
+from busbw.check.kernel_log.log import reaches, unread_log, worst_first
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Found, Layer
 from busbw.core.finding import Verdict
@@ -24,7 +24,7 @@ ROW = CheckRow(
     layer=Layer.GPU,
     title="Xid errors in the kernel log",
     right="no Xid of this boot that asks for a reset, a restart of the host or a repair, unless the GPU was reset since",
-    why="An Xid is the driver's report of an error. Some are bugs of a program (13, 31, 43 ...) and pass. Some ask for a restart of the "
+    why="An Xid is the driver's report of an error. Some are bugs in a program (13, 31, 43 ...) and pass. Some ask for a restart of the "
     "application; those warn for a day, as the GPU may have caused them. Others mean that memory, a link or the GPU itself is broken, and "
     "jobs on it fail until it is reset: they fail until a reset of that GPU is in the log, or until the next boot, however old they are.",
     fix="depends on the Xid, and is in the finding; the table of Xids is in the reference of host counters",

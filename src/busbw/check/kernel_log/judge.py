@@ -3,15 +3,15 @@
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from shlex import quote
 
 from busbw.check.base import Check, passed
-from busbw.check.kernel_log.log import evidence, reaches, repeated, span, unread_log
+from busbw.check.kernel_log.log import age, evidence, reaches, repeated, unread_log, worst_first
 from busbw.check.machine import Machine
 from busbw.core.checking import Found
 from busbw.core.finding import Verdict
 from busbw.core.kernel_rule import BOOT_S, SUBJECT, KernelRule, Sign
 from busbw.core.overall import SEVERITY
+from busbw.core.shell_words import word
 from busbw.host.gpu import short_bus
 from busbw.host.kernel_log import logged_xids
 from busbw.host.nvml_health import read_health
@@ -56,7 +56,7 @@ def look(rule: KernelRule, machine: Machine) -> Iterator[Found]:
         by_subject.setdefault(one.subject, []).append((verdict, one))
     named = _names(machine)
     made = [_of_subject(rule, named(subject), group, log) for subject, group in by_subject.items()]
-    yield from sorted(made, key=lambda one: (SEVERITY.index(one.verdict), one.subject))
+    yield from worst_first(made)
     if not lasting:
         yield _over([one for _, one in judged], log)
 
@@ -64,7 +64,7 @@ def look(rule: KernelRule, machine: Machine) -> Iterator[Found]:
 def _seen(rule: KernelRule, log: PastLog) -> list[Seen]:
     """The signs that the log has, with those that a later line ended."""
     found: dict[tuple[int, str], Seen] = {}
-    told = _told_by_xid(rule, log)
+    covered = _covered_by_xid(rule, log)
     for line in log.lines:
         _end(found, line)
         for place, sign in enumerate(rule.signs):
@@ -73,7 +73,7 @@ def _seen(rule: KernelRule, log: PastLog) -> list[Seen]:
                 continue
             words = {name: value or "" for name, value in match.groupdict().items()}
             subject = words.get(SUBJECT, NO_SUBJECT)
-            if not (told and (subject == NO_SUBJECT or short_bus(subject) in told)):
+            if not (covered and (subject == NO_SUBJECT or short_bus(subject) in covered)):
                 before = found.get((place, subject))
                 found[place, subject] = Seen(sign, subject, words, line, before.times + 1 if before else 1)
             break
@@ -89,11 +89,11 @@ def _end(found: dict[tuple[int, str], Seen], line: Line) -> None:
             found[key] = replace(one, ended=True)
 
 
-def _told_by_xid(rule: KernelRule, log: PastLog) -> set[str]:
-    """Buses of the GPUs of which an Xid tells the same."""
-    if rule.told_by_xid is None:
+def _covered_by_xid(rule: KernelRule, log: PastLog) -> set[str]:
+    """Buses of the GPUs that logged the Xid which reports the same fault."""
+    if rule.covered_by_xid is None:
         return set()
-    return {one.bus for line in log.lines for one in logged_xids(line.text) if one.number == rule.told_by_xid}
+    return {one.bus for line in log.lines for one in logged_xids(line.text) if one.number == rule.covered_by_xid}
 
 
 def _verdict(seen: Seen, log: PastLog) -> Verdict:
@@ -112,13 +112,13 @@ def _of_subject(rule: KernelRule, name: str, group: list[tuple[Verdict, Seen]], 
     more = [f"and {len(texts) - NAMED} more"] if len(texts) > NAMED else []
     lines = tuple(evidence(one.line) for found, one in ordered if found is verdict)
     subject = ordered[0][1].subject
-    fix = rule.row.fix.format(subject=quote(subject) if subject else "the part")
+    fix = rule.row.fix.format(subject=word(subject) if subject else "the part")
     return Found(verdict, name, "; ".join(texts[:NAMED] + more), lines, fix)
 
 
 def _text(seen: Seen, log: PastLog) -> str:
     left = ", left by the previous boot" if seen.sign.left_over and seen.line.at_s <= BOOT_S else ""
-    return f"{seen.says}{repeated(seen.times)}, {span(log.age_s(seen.line))} ago{left}"
+    return f"{seen.says}{repeated(seen.times)}, {age(log.age_s(seen.line))} ago{left}"
 
 
 def _over(seen: list[Seen], log: PastLog) -> Found:

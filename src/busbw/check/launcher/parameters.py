@@ -5,7 +5,8 @@ Used for variables (OMPI_MCA_, PRTE_MCA_, PMIX_MCA_) and for command lines (--mc
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from shlex import quote
+
+from busbw.core.shell_words import word
 
 PREFIXES = {"OMPI_MCA_": "mca", "PRTE_MCA_": "prtemca", "PMIX_MCA_": "pmixmca"}
 RENAMED = (("plm_rsh_", "plm_ssh_"), ("oob_tcp_if_", "prte_if_"), ("orte_", "prte_"))  # from Open MPI 4 to 5
@@ -89,13 +90,13 @@ def for_daemons(traffic: Parameter, major: int) -> list[Parameter]:
 
 def options(parameters: Sequence[Parameter]) -> str:
     """Parameters as they are written on a command line."""
-    return " ".join(f"--{one.kind} {one.name} {quote(one.value)}" for one in parameters)
+    return " ".join(f"--{one.kind} {one.name} {word(one.value)}" for one in parameters)
 
 
 def variables(parameters: Sequence[Parameter]) -> str:
     """Parameters as they are set in the environment."""
     prefixes = {kind: prefix for prefix, kind in PREFIXES.items()}
-    return " ".join(f"{prefixes[one.kind]}{one.name}={quote(one.value)}" for one in parameters)
+    return " ".join(f"{prefixes[one.kind]}{one.name}={word(one.value)}" for one in parameters)
 
 
 def misplaced(parameter: Parameter, major: int) -> str:
@@ -108,11 +109,11 @@ def misplaced(parameter: Parameter, major: int) -> str:
     name, value = parameter.name, parameter.value
     if major >= FIVE:
         new = _renamed(name)
-        return "" if new == name or _translated(parameter) else f"--prtemca {new} {quote(value)}"
+        return "" if new == name or _translated(parameter) else f"--prtemca {new} {word(value)}"
     if parameter.kind == "pmixmca":
-        return "" if parameter.where.startswith("$") else f"leave out {parameter.where} {quote(value)}"
+        return "" if parameter.where.startswith("$") else f"leave out {parameter.where} {word(value)}"
     old = _renamed(name, back=True)
-    return "" if old == name and parameter.kind == "mca" else f"--mca {old} {quote(value)}"
+    return "" if old == name and parameter.kind == "mca" else f"--mca {old} {word(value)}"
 
 
 def _translated(parameter: Parameter) -> bool:

@@ -54,7 +54,7 @@ def _mpirun() -> str:
 
 
 def pmix_listing() -> str:
-    """What `srun --mpi=list` prints; '' without srun. Raises Unavailable if it does not answer in time."""
+    """What `srun --mpi=list` prints; '' without srun. Raises Unavailable if it fails or does not answer in time."""
     return _output("srun", "--mpi=list")
 
 
@@ -98,4 +98,9 @@ def _output(program: str, *arguments: str) -> str:
         raise Unavailable(f"{path} did not finish within {LIMIT_S:g} s") from error
     except OSError as error:
         raise Unavailable(f"{path} cannot be run: {error.strerror}") from error
-    return (done.stdout + done.stderr).strip() if program == "srun" else done.stdout.strip()
+    if program != "srun":  # getent ends with a code above 0 for a name that it does not know
+        return done.stdout.strip()
+    text = (done.stdout + done.stderr).strip()
+    if done.returncode:
+        raise Unavailable(f"{path} ended with exit code {done.returncode}: {text.rpartition(chr(10))[2]}")
+    return text

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, skipped, unread, warned
+from busbw.check.base import Check, not_offered, passed, skipped, warned
 from busbw.check.launcher.programs import pmix_listing
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -27,7 +27,7 @@ def look(machine: Machine) -> Iterator[Found]:
     """What srun lists."""
     reading = machine.call("srun-mpi", pmix_listing)
     if reading.text is None:
-        yield unread("", reading, "srun's list of MPI plugins")
+        yield not_offered("", f"srun's list of MPI plugins cannot be read: {reading.reason}", fix="scontrol ping")
         return
     if not reading.text:
         yield skipped("no srun on PATH")

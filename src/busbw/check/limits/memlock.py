@@ -6,9 +6,10 @@ from busbw.check.base import Check, failed, passed, unread, warned
 from busbw.check.limits.processes import PATH, limit
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.cpu import meminfo
 from busbw.host.settings import capabilities
 
-STATUS, IPC_LOCK = "/proc/self/status", 14  # linux/capability.h
+STATUS, MEMORY, IPC_LOCK = "/proc/self/status", "/proc/meminfo", 14  # linux/capability.h
 FEW = 1 << 30  # NCCL's buffers of one GPU and a few channels
 
 ROW = CheckRow(
@@ -16,12 +17,12 @@ ROW = CheckRow(
     name="memlock",
     layer=Layer.LIMITS,
     title="locked memory limit",
-    right="unlimited, or the capability IPC_LOCK",
+    right="unlimited, at least the size of RAM, or the capability IPC_LOCK",
     why="RDMA registers memory, which locks it. With a low limit NCCL fails with ibv_reg_mr or ibv_create_qp: cannot allocate memory.",
     fix="ulimit -l unlimited",
     stays="in /etc/security/limits.conf (* - memlock unlimited); for services LimitMEMLOCK=infinity; "
     "for containers --ulimit memlock=-1 or --cap-add IPC_LOCK",
-    reads=(PATH, STATUS),
+    reads=(PATH, STATUS, MEMORY),
     sources=("NCCL user guide, troubleshooting",),
 )
 
@@ -35,6 +36,8 @@ def look(machine: Machine) -> Iterator[Found]:
     evidence = Evidence(PATH, f"Max locked memory {soft}", "unlimited")
     if soft == "unlimited":
         yield passed("", "locked memory is not limited", evidence)
+    elif int(soft) >= (ram := meminfo(machine, "MemTotal")) > 0:
+        yield passed("", f"locked memory is limited to {soft} bytes, all of the RAM or more", evidence, Evidence(MEMORY, str(ram)))
     elif not machine.ports:
         yield passed("", f"locked memory is limited to {soft} bytes; no RDMA device needs more", evidence)
     elif IPC_LOCK in capabilities(machine.text(STATUS) or "") and machine.container:

@@ -7,10 +7,10 @@ from busbw.check.base import Check, failed, not_offered, passed, skipped, warned
 from busbw.check.gpu.each import WITHOUT_PCI
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.core.kernel_rule import KMSG
 from busbw.core.shell_words import filled
 from busbw.core.sizes import counted
 from busbw.host.gpu_devices import switches_on_pci
-from busbw.host.kernel_log import KMSG
 from busbw.host.nic import RDMA
 from busbw.host.past_kernel_log import Line, PastLog, read_past
 from busbw.host.pci import DEVICES, MELLANOX, read_devices

@@ -12,6 +12,7 @@ from busbw.host.nvidia_services import ABSENT, FABRIC_MANAGER, services, states
 
 RACK = "NVIDIA GB"  # GB200 and GB300 NVL72
 OUTSIDE = "check the fabric manager of the rack (NMX-Controller on an NVLink switch tray) and its log"
+FAILED = "failed"  # of systemd: the service ended with an error
 COMPLETED, NOT_SUPPORTED, SUCCESS, TRUE = 3, 0, 0, 1
 STATES = {0: "Not supported", 1: "Not started", 2: "In progress", 3: "Completed"}  # nvml.h, NVML_GPU_FABRIC_STATE_*
 # nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_*: the shift of each field of two bits.
@@ -22,7 +23,8 @@ ROW = CheckRow(
     name="nvlink-fabric",
     layer=Layer.NVLINK,
     title="fabric state of GPUs behind NVSwitch",
-    right="Completed, with status success and no problem in the health mask; before Hopper, the fabric manager is active",
+    right="Completed, with status success and no problem in the health mask; the fabric manager has not failed, and before Hopper it "
+    "is active",
     why="Until the fabric manager has configured the NVSwitches, CUDA fails with error 802, system not yet initialized. Each GPU by "
     "itself looks healthy: one site took 20 days to notice that its fabric manager was down.",
     fix="systemctl start nvidia-fabricmanager; journalctl -u nvidia-fabricmanager; its version must match the driver",
@@ -40,6 +42,8 @@ def look(machine: Machine) -> Iterator[Found]:
     mute = [gpu for gpu in gpus if gpu.fabric is None or gpu.fabric.state == NOT_SUPPORTED]
     if mute:
         yield _service(machine, ", ".join(gpu.label for gpu in mute))
+    elif gpus and (stopped := _stopped(machine)):
+        yield stopped
     for gpu in gpus:
         if gpu.fabric and gpu not in mute:
             yield _judge(gpu, gpu.fabric)
@@ -58,6 +62,15 @@ def _judge(gpu: GpuHealth, fabric: Fabric) -> Found:
         seen = Evidence(f"health mask, {gpu.label}", f"{fabric.health_mask:#x}", "no problem")
         return warned(gpu.label, f"fabric state {state}, but {', '.join(problems)}", evidence, seen, fix=fix)
     return passed(gpu.label, f"fabric state {state}", evidence)
+
+
+def _stopped(machine: Machine) -> Found | None:
+    """The finding if the service failed after the GPUs joined. One that is inactive may run elsewhere, such as in a container."""
+    state = states(machine.call("nvidia_services", services).text or "").get(FABRIC_MANAGER, "")
+    if state != FAILED:
+        return None
+    evidence = Evidence(f"systemctl show {FABRIC_MANAGER}", state, "active")
+    return failed("", "the fabric manager failed after the GPUs joined their fabric: no new job can start on them", evidence, fix=ROW.fix)
 
 
 def _service(machine: Machine, named: str) -> Found:

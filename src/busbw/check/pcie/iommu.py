@@ -19,8 +19,8 @@ ROW = CheckRow(
     title="IOMMU for GPUs and network controllers",
     right="off, or in passthrough mode (iommu=pt; on Arm iommu.passthrough=1), on bare metal",
     why="With translation each DMA goes through the IOMMU's tables, and traffic between a GPU and a NIC may go through the CPU.",
-    fix="add iommu=pt (on Arm iommu.passthrough=1) to GRUB_CMDLINE_LINUX in /etc/default/grub, run update-grub (or grub2-mkconfig); "
-    "then drain the host and reboot it",
+    fix="add iommu=pt (on Arm iommu.passthrough=1) to GRUB_CMDLINE_LINUX in /etc/default/grub, run update-grub (on RHEL: grubby "
+    "--update-kernel=ALL --args=iommu=pt); then drain the host and reboot it",
     stays="permanent once the boot loader has it",
     reads=("the target of /sys/bus/pci/devices/*/iommu_group", f"{GROUPS}/*/type", CMDLINE),
     sources=(

@@ -20,7 +20,7 @@ ROW = CheckRow(
     right=f"the same on the device and all bridges above it, and {LEAST} bytes or more",
     why="Small packets spend a larger share of the link on headers. A device may not send more than the smallest size on its path.",
     fix="drain the host; set Max Payload Size to Auto in the BIOS, or add pci=pcie_bus_safe to GRUB_CMDLINE_LINUX in /etc/default/grub "
-    "and run update-grub (or grub2-mkconfig); then reboot",
+    "and run update-grub (on RHEL: grubby --update-kernel=ALL --args=pci=pcie_bus_safe); then reboot",
     stays="survives a reboot, as a BIOS setting or on the kernel's command line",
     reads=(BRIDGES, CONFIG),
     sources=("Linux, Documentation/admin-guide/kernel-parameters.txt: pcie_bus_safe",),

@@ -22,7 +22,7 @@ ROW = CheckRow(
     "other hosts.",
     fix="dmesg -T | grep -e nvme -e {bdf}; nvme smart-log /dev/{name}; drain the host, power it off, and reseat or replace the drive",
     stays="depends on the hardware",
-    reads=(f"{CLASS}/*/{{state,address,transport,model}}", f"{CLASS}/*/hwmon*/temp1_{{alarm,input}}", f"{DEVICES}/*/{{class,driver}}"),
+    reads=(f"{CLASS}/*/{{state,address,transport,model}}", f"{CLASS}/*/hwmon*/temp1_{{alarm,input}}", f"{DEVICES}/*/{{class,driver,nvme}}"),
     sources=("Linux, drivers/nvme/host/{core,sysfs,hwmon}.c", "NVM Express Base Specification, critical warning"),
 )
 
@@ -33,13 +33,18 @@ def look(machine: Machine) -> Iterator[Found]:
         name: machine.text(f"{CLASS}/{name}/address") or "" for name in machine.names(CLASS) if name.removeprefix("nvme").isdecimal()
     }
     drives = [bdf for bdf in machine.names(DEVICES) if (machine.text(f"{DEVICES}/{bdf}/class") or "").startswith(NVME_CLASS)]
-    without = [bdf for bdf in drives if bdf not in controllers.values() and machine.target(f"{at(bdf)}/driver") in ("", "nvme")]
+    without = [bdf for bdf in drives if bdf not in controllers.values() and _unclaimed(machine, bdf)]
     if not controllers and not without:
         yield skipped("no NVMe drive of this machine")
     for name, address in controllers.items():
         yield _judge(machine, name, address)
     for bdf in without:
         yield _without(machine, bdf)
+
+
+def _unclaimed(machine: Machine, bdf: str) -> bool:
+    """Whether a drive that no controller names should have one here. Older kernels give no address: the device then has a folder."""
+    return not machine.names(f"{at(bdf)}/nvme") and machine.target(f"{at(bdf)}/driver") in ("", "nvme")
 
 
 def _judge(machine: Machine, name: str, address: str) -> Found:
@@ -71,7 +76,7 @@ def _alarm(machine: Machine, folder: str) -> Evidence | None:
 
 def _without(machine: Machine, bdf: str) -> Found:
     gone = (machine.read(f"{at(bdf)}/config").data or b"").startswith(GONE)
-    what = "the drive does not respond on PCI" if gone else "PCI shows a drive, but it has no controller: its driver gave it up"
+    what = "the drive does not respond on PCI" if gone else "PCI shows a drive, but it has no controller: the driver gave up on it"
     bound = machine.target(f"{at(bdf)}/driver")
     return failed(
         bdf,

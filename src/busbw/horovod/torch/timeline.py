@@ -15,6 +15,10 @@ from typing import Any, BinaryIO
 NEGOTIATE, CYCLE = "NEGOTIATE_{}", "CYCLE_START"
 
 
+def _owner_only(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 class Timeline:
     """Writes events between `start` and `stop`."""
 
@@ -33,8 +37,7 @@ class Timeline:
         """
         self.stop()
         with self._lock:
-            owner_only = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-            self._file = os.fdopen(owner_only, "wb", buffering=0)
+            self._file = open(path, "wb", buffering=0, opener=_owner_only)  # noqa: SIM115 - Path.open has no opener
             self._processes, self._began_s, self._mark_cycles = {}, time.monotonic(), mark_cycles
             self._write(
                 self._named("process_name", 0, name="rank 0", start_time_since_epoch_in_micros=time.time_ns() // 1000), before=b"[\n"

@@ -1,0 +1,2 @@
+#include <unistd.h>
+int nvmlInitWithFlags(unsigned f){for(;;)pause();}
