@@ -263,6 +263,7 @@ def test_mutes(more, counted, muted):
     assert [one.subject for one in bad(report) if one.id == "BW070"] == counted
     assert [(one.finding.subject, one.reason) for one in report.muted] == [(subject, "ticket 4711") for subject in muted]
     assert all(one.where == "node.toml line 3" for one in report.muted)
+    assert any(one.id == "BW299" for one in bad(report)) == ("2026-11-25" in more)  # not on the last day
 
 
 def test_a_mute_that_has_ended_is_reported():

@@ -53,6 +53,12 @@ def test_rules_are_rows_of_their_own_and_say_why_a_line_holds():
         assert all(sign.holds_s is not None or sign.because for sign in rule.signs)
 
 
+@pytest.mark.parametrize(("bus", "verdicts"), [("0000:43:00", [PASS]), ("0000:52:00", [FAIL])])
+def test_what_an_xid_tells_of_the_same_gpu_is_not_told_again(bus, verdicts):
+    xid = f"NVRM: Xid (PCI:{bus}): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+    assert [one.verdict for one in found("gpu-fell-off-bus", logged(first("gpu-fell-off-bus"), xid))] == verdicts
+
+
 LASTS = [name for name, rule in zip(NAMES, RULES, strict=True) if rule.signs[0].holds_s is None]
 PASSES = ["netdev-tx-timeout", "cpu-lockup", "hung-task"]
 

@@ -469,3 +469,18 @@ def test_port_without_a_gid_is_named_and_does_not_count():
 
 def test_port_with_more_corrected_bits_is_named():
     assert named("nic-ber", statistic(rx_corrected_bits_phy=10**11)) == {"mlx5_3": WARN}
+
+
+@pytest.mark.parametrize(
+    ("mtu", "verdict", "carried"),
+    [(4200, PASS, ""), (4199, WARN, "carry 2048 bytes"), (2200, WARN, "carry 2048 bytes"), (2199, WARN, "carry 1024 bytes")],
+)
+def test_the_least_mtu_of_each_size_of_packets(mtu, verdict, carried):
+    found = one("nic-mtu", changed(lambda tree: tree.file(f"{NET}/mtu", str(mtu))))
+    assert (found.verdict, carried in found.message) == (verdict, True)
+
+
+@pytest.mark.parametrize("name", ["nic-gid-order", "nic-mtu-equal", "nic-multirail", "nic-link-layer"])
+@pytest.mark.parametrize(("ports", "verdict"), [(1, SKIP), (2, PASS)])
+def test_two_ports_can_be_compared_and_one_cannot(name, ports, verdict):
+    assert {found.verdict for found in run(name, healthy(ports=ports))} == {verdict}

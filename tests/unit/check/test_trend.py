@@ -48,6 +48,12 @@ def test_the_link_that_differs_is_named(tmp_path):
     assert "in 2 of 2 periods; chance if all links were alike below 1e-12, limit 0.01" in said
 
 
+def test_the_link_that_differs_most_stands_first(tmp_path):
+    files = [machine(tmp_path, "h1", day, {2: 170 * (day - 1), 14: 900 * (day - 1)}) for day in (1, 2)]
+    files += [machine(tmp_path, "h2", day, {}) for day in (1, 2)]
+    assert [one.growth.link for one in trend(files).odd] == ["GPU 3 link 14", "GPU 3 link 2"]
+
+
 def test_what_was_there_before_is_no_growth(tmp_path):
     report = trend([machine(tmp_path, "h1", day, {14: 505}) for day in (1, 2)])
     assert (report.odd, report.grown) == ([], [])

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, skipped, warned
+from busbw.check.base import Check, broken, passed, skipped, unread, warned
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.sizes import counted
@@ -29,8 +29,13 @@ ROW = CheckRow(
 
 def look(machine: Machine) -> Iterator[Found]:
     """All online CPUs."""
-    paths = [f"{CPUS}/cpu{cpu}/cpufreq" for cpu in sorted(cpu_set(machine.text(f"{CPUS}/online") or ""))]
+    online = machine.read(f"{CPUS}/online")
+    paths = [f"{CPUS}/cpu{cpu}/cpufreq" for cpu in sorted(cpu_set(online.text or ""))]
     governors = {path: text for path in paths if (text := machine.text(f"{path}/scaling_governor"))}
+    silent = [reading for reading in (online, *(machine.read(f"{path}/scaling_governor") for path in paths)) if broken(reading)]
+    if silent:
+        yield unread("", silent[0], "the governors")
+        return
     if not governors:
         yield skipped("the kernel does not control the CPU frequency here; the BIOS or a hypervisor does")
         return

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, judged, not_offered, skipped
+from busbw.check.base import Check, broken, judged, not_offered, skipped, unread
 from busbw.check.machine import Machine
 from busbw.check.parts import Part, nics
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -28,7 +28,11 @@ ROW = CheckRow(
 
 def look(machine: Machine) -> Iterator[Found]:
     """Each controller with interrupts."""
-    if count_list(machine.text(f"{NODES}/online") or "") <= 1:
+    nodes = machine.read(f"{NODES}/online")
+    if broken(nodes):
+        yield unread("", nodes, "the list of NUMA nodes")
+        return
+    if count_list(nodes.text or "") <= 1:
         yield skipped("the machine shows no more than one NUMA node")
         return
     parts = [(part, numbers) for part in nics(machine) if (numbers := machine.names(f"{part.path}/msi_irqs"))]

@@ -129,7 +129,9 @@ def _unlisted(asked: Asked, gpus: list[seen.Gpu], on_pci: tuple[str, ...], wante
 def _one(asked: Asked, gpu: seen.Gpu) -> Iterator[Found]:
     if gpu.error:
         evidence = Evidence(f"NVML, {gpu.label}", gpu.error, asked.expected("readable", "gpus"))
-        yield failed(gpu.label, f"NVML cannot read it: {gpu.error}", evidence, fix=ROW.fix.format(bdf=gpu.address or gpu.label))
+        yield failed(
+            gpu.label, f"NVML cannot read it: {gpu.error}", evidence, fix=ROW.fix.format(bdf=gpu.address or gpu.label.removeprefix("GPU "))
+        )
         return
     expected, compared = asked.node.gpus, Comparison(asked, gpu.label, _fix(asked, gpu))
 

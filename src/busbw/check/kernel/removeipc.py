@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, judged, not_offered, skipped
+from busbw.check.base import Check, broken, judged, not_offered, skipped, unread
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.settings import logind_setting
@@ -33,6 +33,9 @@ def look(machine: Machine) -> Iterator[Found]:
         return
     paths = [CONF, *(f"{DROP_INS}/{name}" for name in machine.names(DROP_INS) if name.endswith(".conf"))]
     value = logind_setting([text for path in paths if (text := machine.text(path))], "RemoveIPC")
+    if broken(machine.read(CONF)):
+        yield unread("", machine.read(CONF), "the configuration of logind")
+        return
     if value is None:
         yield not_offered("", f"{CONF} has no RemoveIPC, and the default differs between distributions", fix=ROW.fix)
         return

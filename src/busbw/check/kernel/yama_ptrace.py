@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, judged, skipped
+from busbw.check.base import Check, broken, judged, skipped, unread
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.host.interfaces import number
@@ -26,9 +26,13 @@ ROW = CheckRow(
 
 def look(machine: Machine) -> Iterator[Found]:
     """The setting."""
-    value = number(machine.text(PATH))
+    reading = machine.read(PATH)
+    value = number(reading.text)
+    if broken(reading):
+        yield unread("", reading, "ptrace_scope")
+        return
     if value is None:
-        yield skipped(f"no Yama: {machine.read(PATH).reason or 'the value is not a number'}")
+        yield skipped(f"no Yama: {reading.reason or 'the value is not a number'}")
         return
     yield judged(
         right=value <= MOST,

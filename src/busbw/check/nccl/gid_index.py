@@ -6,6 +6,7 @@ from busbw.check.base import Check, passed, skipped, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import READS, STAYS, Setting, each, known, version
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.host.gids import V2
 
 VARIABLE = "NCCL_IB_GID_INDEX"
 DYNAMIC = (2, 21)  # from this version on NCCL finds the index itself
@@ -34,11 +35,15 @@ def _judge(machine: Machine, setting: Setting) -> Found:
     if not machine.roce_ports and known(machine):
         return skipped(f"{setting.text}, but there is no RoCE port")
     types = {f"{port.path}/gid_attrs/types/{setting.value}": port for port in machine.roce_ports}
-    evidence = [setting.evidence("not set"), *(Evidence(path, machine.text(path) or "no such GID", "RoCE v2") for path in types)]
+    evidence = [setting.evidence("not set"), *(_seen(path, machine.text(path)) for path in types)]
     old = version(machine) and version(machine) < DYNAMIC
-    if old and all(one.seen == "RoCE v2" for one in evidence[1:]):
+    if old and all(one.seen == V2 for one in evidence[1:]):
         return passed("", f"{setting.text} is a RoCE v2 GID on all ports; NCCL before 2.21 needs it", *evidence)
     return warned("", f"{setting.text} fixes the GID index on all ports", *evidence, fix=setting.unset)
+
+
+def _seen(path: str, kind: str | None) -> Evidence:
+    return Evidence(path, kind or "no such GID", "" if kind == V2 else V2)
 
 
 CHECK = Check(ROW, look)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, not_offered, passed, skipped, warned
+from busbw.check.base import Check, not_offered, passed, skipped, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.nic.links import fabric
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -37,7 +37,7 @@ def look(machine: Machine) -> Iterator[Found]:
         yield skipped("no bond")
     for name in sorted(named):
         if name not in bonds:
-            yield not_offered(name, f"{BONDING}/{name} cannot be read")
+            yield unread(name, machine.read(f"{BONDING}/{name}"), "its state")
             continue
         yield from _judge(name, bonds[name], rdma=_carries_rdma(machine, name, bonds[name]))
 

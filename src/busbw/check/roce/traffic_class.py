@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, not_offered, passed, skipped, warned
+from busbw.check.base import Check, broken, not_offered, passed, skipped, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import READS
 from busbw.check.roce.settings import STAYS, Setting, absent, listed, sent_class, settings
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.shell_words import filled
-from busbw.host.roce_qos import decoded
+from busbw.host.roce_qos import decoded, traffic_class_path
 
 ROW = CheckRow(
     id="BW095",
@@ -36,6 +36,9 @@ def look(machine: Machine) -> Iterator[Found]:
 
 def _judge(machine: Machine, setting: Setting) -> Found:
     qos, port = setting.qos, setting.port
+    own = machine.read(traffic_class_path(port.device, port.number))
+    if broken(own):
+        return unread(setting.subject, own, "the traffic class")
     value, where = sent_class(machine, port)
     if value is None:
         return not_offered(setting.subject, "the traffic class is unknown: neither the driver nor the snapshot's environment has it")

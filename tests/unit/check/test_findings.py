@@ -1,0 +1,105 @@
+"""What each check says, word for word: where its fault is, where it is not, and where what it reads cannot be read."""
+
+import copy
+import re
+from collections.abc import Callable, Iterable
+from datetime import date
+
+import pytest
+from cases import CASES
+from equipped import LOSSES, equipped
+from healthy import healthy
+
+from busbw.check.expect import file
+from busbw.check.expect.judging import Expect, judge
+from busbw.check.expect.learn import learn
+from busbw.check.expect.text import text
+from busbw.check.machine import Machine
+from busbw.check.registry import CHECKS, EXPECTATIONS, find
+from busbw.core.checking import Checked, Layer
+from busbw.core.finding import Verdict
+from busbw.host.source import Reading, Source
+
+LAYERS = [layer for layer in Layer if any(check.row.layer is layer for check in CHECKS)]
+FAILURE = "input/output error"
+# What says which parts there are: without it there are none.
+IDENTITY = {"link_layer", "#", "numa_node", "slaves", "mode", "class", "vendor", "board_id", "home", "nccl.conf", ".nccl.conf"}
+ALL_FILES = "device-files"  # reads hundreds of kinds
+NUMBERS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d|\d+")
+BAD = {Verdict.WARN, Verdict.FAIL}
+
+
+class Failing:
+    """A source in which files and calls of one kind, a name without its numbers, cannot be read; `kinds` were asked for."""
+
+    def __init__(self, source: Source, kind: str = "") -> None:
+        self._source, self._kind = source, kind
+        self.kinds: set[str] = set()
+        self.names, self.link = source.names, source.link
+
+    def _fails(self, name: str) -> bool:
+        kind = NUMBERS.sub("#", name)
+        self.kinds.add(kind)
+        return kind == self._kind
+
+    def read(self, path: str) -> Reading:
+        return Reading(None, f"{path}: {FAILURE}") if self._fails(path.rpartition("/")[2]) else self._source.read(path)
+
+    def call(self, name: str, live: Callable[[], str]) -> Reading:
+        return Reading(None, FAILURE) if self._fails(name) else self._source.call(name, live)
+
+
+def grouped(findings: Iterable[Checked]) -> list[list[Checked]]:
+    """Those that differ only in numbers together."""
+    groups: dict[tuple[object, ...], list[Checked]] = {}
+    for one in findings:
+        groups.setdefault((one.verdict, one.optional, NUMBERS.sub("#", one.message)), []).append(one)
+    return list(groups.values())
+
+
+def short(title: str, findings: list[Checked]) -> list[str]:
+    """How many parts there are with each verdict, and the message of the first."""
+    kinds = [(len(group), group[0]) for group in grouped(findings)]
+    return [f"  {title}: {count} {one.verdict.value}{' (optional)' * one.optional}: {one.message}" for count, one in kinds]
+
+
+def whole(findings: list[Checked]) -> list[str]:
+    """All subjects, with message, evidence and fix of the first."""
+    first = findings[0]
+    lines = [f"  {first.verdict.value} {', '.join(one.subject or 'machine' for one in findings)}: {first.message}"]
+    lines += [f"    {one.where}: {one.seen!r}" + (f", not {one.expected!r}" if one.expected else "") for one in first.evidence]
+    return [*lines, *(f"    $ {line}" for line in first.fix.splitlines())]
+
+
+def told(name: str) -> list[str]:
+    """All of a check."""
+    check, case = find(name), CASES[name]
+    tree, change = copy.deepcopy(case) if isinstance(case, tuple) else (healthy(), case)
+    source = Failing(tree.source())
+    usual = check.run(Machine(source))
+    lines = [f"{check.row.id} {name}", *short("healthy", usual)]
+    for kind in sorted(source.kinds - IDENTITY) if name != ALL_FILES else ():
+        now = check.run(Machine(Failing(tree.source(), kind)))
+        lines += short(f"no {kind}", [one for one in now if one not in usual])
+    change(tree)
+    found = [one for one in check.run(Machine(tree.source())) if one.verdict in BAD]
+    return [*lines, *(line for group in grouped(found) for line in whole(group)), ""]
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.name.lower())
+def test_findings_of_each_check(layer: Layer, golden: Callable[[str, str], None]) -> None:
+    names = [check.row.name for check in CHECKS if check.row.layer is layer]
+    golden(f"checks/{layer.name.lower()}.txt", "\n".join(line for name in names for line in told(name)))
+
+
+def test_findings_of_what_a_node_has_no_more(golden: Callable[[str, str], None]) -> None:
+    toml = text(learn(Machine(equipped().source())), "Learned from a test.")
+    golden("checks/node.toml", toml)
+    expect = Expect(file.Text("node.toml", toml, date(2026, 11, 26)), frozenset(one.row.id for one in EXPECTATIONS))
+    lines = ["all there", *short("found", judge(equipped().source(), [], expect=expect).findings), ""]
+    for name, loss in LOSSES.items():
+        tree = equipped()
+        loss.change(tree)
+        found = [one for one in judge(tree.source(), [], expect=expect).findings if one.verdict in {*BAD, Verdict.UNKNOWN}]
+        lines += [name, *(line for group in grouped(found) for line in whole(group)), ""]
+    golden("checks/expected.txt", "\n".join(lines))

@@ -1,0 +1,188 @@
+"""Short readers of one fact each, on machines of a few lines."""
+
+import os
+from ipaddress import IPv4Address, IPv4Interface
+
+import pytest
+from tree import Tree
+
+from busbw.core.linking import ETHERNET
+from busbw.core.topology import Nic
+from busbw.host import carrier, cgroup, endpoints, memory, memory_kills, seen_on_pci
+from busbw.host.firewall import _accepts_all_from, _drops_all
+from busbw.host.gids import read_gids
+from busbw.host.interfaces import read_interfaces
+from busbw.host.past_kernel_log import Line, PastLog
+from busbw.host.roce_qos import decoded
+
+GID = "0000:0000:0000:0000:0000:ffff:0a01:02{:02x}"
+PORT = "/sys/class/infiniband/mlx5_0/ports/1"
+
+
+@pytest.mark.parametrize(
+    ("available", "v2", "v1", "usable"),
+    [
+        ("8 kB", "", "", 8192),
+        ("8 kB", "max", "", 8192),
+        ("8 kB", "4096", "", 4096),
+        ("8 kB", "", "4096", 4096),
+        ("2 kB", "4096", "", 2048),
+        ("8 kB", "0", "", 8192),  # no limit of that kind
+        ("", "4096", "", 4096),
+        ("", "", "", 0),
+    ],
+)
+def test_usable_memory_is_the_least_of_what_is_available_and_the_limits(available, v2, v1, usable):
+    tree = Tree().file("/proc/meminfo", f"MemTotal: 99 kB\nMemAvailable: {available}" if available else "MemTotal: 99 kB")
+    for path, text in zip(memory.LIMITS, (v2, v1), strict=True):
+        if text:
+            tree.file(path, text)
+    assert memory.usable_bytes(tree.source()) == usable
+
+
+@pytest.mark.parametrize(
+    ("line", "killed"),
+    [
+        ("6,1,2,-;Out of memory: Killed process 4711 (python) total-vm:1kB", True),
+        ("6,1,2,-;Memory cgroup out of memory: Killed process 4711 (python)", True),
+        ("6,1,2,-;Out of memory: Killed process 471 (python)", False),
+        ("6,1,2,-;Killed process 4711 (python)", False),
+        ("", False),
+    ],
+)
+def test_the_kernel_log_says_which_process_was_killed_for_memory(tmp_path, monkeypatch, line, killed):
+    os.mkfifo(tmp_path / "kmsg")  # as of /dev/kmsg, a read without a further record fails
+    monkeypatch.setattr(memory_kills, "KMSG", tmp_path / "kmsg")
+    writer = os.open(tmp_path / "kmsg", os.O_RDWR)
+    os.write(writer, f"{line}\n".encode())
+    assert memory_kills.killed(4711) is killed
+    os.close(writer)
+    monkeypatch.setattr(memory_kills, "KMSG", tmp_path / "missing")
+    assert memory_kills.killed(4711) is False
+
+
+def test_the_gid_table_ends_after_16_empty_entries():
+    tree = Tree()
+    for index in (0, 16, 32):  # 15 empty ones between them, which do not add up
+        tree.file(f"{PORT}/gids/{index}", GID.format(index)).file(f"{PORT}/gid_attrs/types/{index}", "RoCE v2")
+    assert [gid.index for gid in read_gids(tree.source(), PORT)] == [0, 16, 32]
+    tree.file(f"{PORT}/gids/49", GID.format(49))
+    assert [gid.index for gid in read_gids(tree.source(), PORT)] == [0, 16, 32]
+
+
+def test_an_endpoint_has_the_gid_of_its_address_and_of_its_port():
+    tree = Tree()
+    for port, kinds in (("1", ("RoCE v2", "RoCE v2")), ("2", ("IB/RoCE v1", "RoCE v2"))):
+        base = f"/sys/class/infiniband/mlx5_0/ports/{port}"
+        for index, kind in enumerate(kinds):
+            tree.file(f"{base}/gids/{index}", GID.format(1 if port == "2" else index)).file(f"{base}/gid_attrs/types/{index}", kind)
+    address = IPv4Interface("10.1.2.1/24")
+    for name, kind, port, index in (("mlx5_0", "roce", 1, 1), ("mlx5_0:2", "roce", 2, 1), ("eth0", ETHERNET, 1, None)):
+        nic = Nic(name, kind=kind, rate=50e9, netdev="eth0")
+        found = endpoints._endpoint(tree.source(), "eth0", address, nic)
+        assert (found.address, found.network, found.rate, found.kind) == ("10.1.2.1", "10.1.2.0/24", 50e9, kind)
+        assert (found.device, found.port, found.gid_index) == ("" if kind == ETHERNET else "mlx5_0", port, index)
+    alone = endpoints._endpoint(tree.source(), "eth0", address, None)
+    assert (alone.kind, alone.rate, alone.device, alone.port, alone.gid_index) == (ETHERNET, None, "", 1, None)
+    assert endpoints._gid_index(tree.source(), PORT, IPv4Address("10.1.2.9")) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "selected", "lost"),
+    [
+        ({"lo"}, (), []),
+        ({"lo", "gone9", "gone1"}, (), []),  # deleted, as interfaces of containers are
+        ({"lo", "gone9", "gone1"}, ("gone9", "gone1"), ["gone1", "gone9"]),
+        (set(), ("gone9",), []),
+    ],
+)
+def test_a_deleted_interface_is_missed_only_if_it_was_selected(before, selected, lost):
+    assert carrier.lost(before, selected) == lost
+
+
+@pytest.mark.parametrize(
+    ("mode", "up", "rate", "numa"),
+    [
+        ("802.3ad 4", ("up", "up"), 35e9 / 8, None),
+        ("active-backup 1", ("up", "up"), 25e9 / 8, None),
+        ("802.3ad 4", ("up", "down"), 10e9 / 8, None),
+        ("active-backup 1", ("up", "down"), 10e9 / 8, None),
+    ],
+)
+def test_the_rate_of_a_bond(mode, up, rate, numa):
+    tree = Tree().files("/sys/class/net/bond0/bonding", slaves="eth0 eth1", mode=mode)
+    for index, (speed, state) in enumerate(zip((10000, 25000), up, strict=True)):
+        tree.files(f"/sys/class/net/eth{index}", speed=str(speed), operstate=state).link(f"/sys/class/net/eth{index}/device", "../../pci")
+        tree.file(f"/sys/class/net/eth{index}/device/numa_node", str(index))
+    found = read_interfaces(tree.source())
+    assert (found["bond0"].rate, found["bond0"].numa, found["bond0"].physical) == (rate, numa, True)
+    assert [found[f"eth{index}"].master for index in (0, 1)] == ["bond0", "bond0"]
+    tree.file("/sys/class/net/eth1/device/numa_node", "0")
+    assert read_interfaces(tree.source())["bond0"].numa == 0
+
+
+@pytest.mark.parametrize(
+    ("own", "mounted", "found"),
+    [
+        ("0::/a/b", "/sys/fs/cgroup/a/b", ["/sys/fs/cgroup/a/b", "/sys/fs/cgroup/a", "/sys/fs/cgroup"]),
+        ("5:cpu,memory:/a", "/sys/fs/cgroup/memory/a", ["/sys/fs/cgroup/memory/a", "/sys/fs/cgroup/memory"]),
+        ("5:cpu,cpuacct:/a\n4:memory:/b", "/sys/fs/cgroup/memory/b", ["/sys/fs/cgroup/memory/b", "/sys/fs/cgroup/memory"]),
+        ("5:cpu:/a", "/sys/fs/cgroup/memory/a", []),  # the controller of another group
+        ("0::a", "/sys/fs/cgroup/a", []),
+    ],
+)
+def test_the_directories_of_a_control_group(own, mounted, found):
+    tree = Tree().file("/proc/self/cgroup", own).listing(mounted, "tasks")
+    assert cgroup.directories(tree.source(), "memory") == found
+
+
+@pytest.mark.parametrize(
+    ("traffic_class", "text"),
+    [(0, "0 (DSCP 0, no ECN)"), (1, "1 (DSCP 0, ECT(1))"), (106, "106 (DSCP 26, ECT(0))"), (107, "107 (DSCP 26, CE)")],
+)
+def test_a_traffic_class_in_words(traffic_class, text):
+    assert decoded(traffic_class) == text
+
+
+def lines(*texts: str) -> PastLog:
+    return PastLog(lines=[Line(at_s=1.0, text=text) for text in texts])
+
+
+def test_gpus_and_cards_that_the_kernel_found_once():
+    log = lines(
+        "pci 0000:1b:00.0: [10de:2330] type 00 class 0x030200 PCIe Endpoint",
+        "nvidia 0000:1b:00.0: enabling device",
+        "nvidia 0000:43:00.0: enabling device",
+        "nvidia 0000:00:05.0: enabling device",  # in a virtual machine
+        "nvidia 0000:43:00.4: enabling device",  # a virtual function
+        "pci 0000:1c:00.0: [15b3:1021] type 00 class 0x020000",
+        "pci 0000:1c:00.2: [15b3:101e] type 00 class 0x020000",  # a virtual function
+        "mlx5_core 0000:9e:00.0: 252.048 Gb/s available PCIe bandwidth",
+    )
+    gpus, cards = seen_on_pci.gpus_seen(log), seen_on_pci.cards_seen(log)
+    assert list(gpus) == ["0000:1b:00.0", "0000:43:00.0", "0000:00:05.0"]
+    assert gpus["0000:1b:00.0"].text.startswith("pci ")
+    assert list(cards) == ["0000:1c:00.0", "0000:9e:00.0"]
+
+
+@pytest.mark.parametrize(
+    ("names", "drops"),
+    [(["drop"], True), (["counter", "drop"], True), (["match", "drop"], False), (["accept"], False), (["counter"], False)],
+)
+def test_a_rule_that_drops_all(names, drops):
+    assert _drops_all({"expr": [{name: None} for name in names]}) is drops
+
+
+@pytest.mark.parametrize(
+    ("verdict", "sources"),
+    [
+        ({"accept": None}, ["10.0.0.1"]),
+        ({"jump": {"target": "filter_IN_trusted"}}, ["10.0.0.1"]),
+        ({"goto": {"target": "filter_IN_trusted"}}, ["10.0.0.1"]),
+        ({"jump": {"target": "filter_IN_public"}}, []),
+        ({"drop": None}, []),
+    ],
+)
+def test_what_a_rule_accepts_from_a_source(verdict, sources):
+    match = {"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "saddr"}}, "right": "10.0.0.1"}}
+    assert _accepts_all_from({"expr": [match, verdict]}) == sources
