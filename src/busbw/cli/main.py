@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import signal
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -105,4 +106,7 @@ def _usage(error: click.ClickException, args: Sequence[str]) -> int:
 
 def entry() -> None:
     """The console script."""
-    sys.exit(main())
+    code = main()
+    if code == Exit.INTERRUPTED:  # one more Ctrl-C while the interpreter ends would end it by that signal
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.exit(code)

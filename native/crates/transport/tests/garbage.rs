@@ -1,6 +1,8 @@
-//! Peers that know the token and send garbage: nothing panics, no memory outside posted buffers is written, everything ends. `native/fuzz`
-//! searches for scripts that break this; here a fixed set runs.
+//! Peers that send garbage, and strangers at a listener: nothing panics, no memory outside posted buffers is written, everything ends, and the
+//! right peer is accepted. `native/fuzz` searches for scripts that break this; here a fixed set runs.
 
+#[path = "common/peer.rs"]
+mod peer;
 #[path = "common/script.rs"]
 mod script;
 
@@ -47,4 +49,18 @@ fn former_failures_stay_fixed() {
         eprintln!("{what}");
         script::play(&transport, script);
     }
+}
+
+#[test]
+fn a_receiver_that_answers_garbage_does_no_harm() {
+    let transport = script::transport();
+    let scripts = SCRIPTS / 4;
+    let sent: usize = (0..scripts).map(|seed| peer::play_sending(&transport, &script(seed))).sum();
+    assert!(sent > scripts as usize, "only {sent} messages were sent: the scripts are too rarely valid");
+}
+
+#[test]
+fn strangers_do_not_keep_the_peer_out() {
+    let transport = script::transport();
+    (0..SCRIPTS / 16).for_each(|seed| peer::play_handshake(&transport, &script(seed)));
 }
