@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import json
 import os
 import shutil
 import signal
@@ -180,10 +181,14 @@ def own_folder(_fault: Any, run: Run) -> None:
 
 
 def remove_folder(_fault: Any, run: Run) -> None:
-    for _ in range(100):  # a file may be written meanwhile
-        shutil.rmtree(run.file.parent, ignore_errors=True)
-        if not run.file.parent.exists():
-            return
+    """While busbw stands still: it writes no file meanwhile, and cannot have finished."""
+    run.signal_busbw(signal.SIGSTOP)
+    try:
+        if run.file.exists() and json.loads(run.file.read_bytes())["complete"]:
+            raise Gone("everything was measured before")
+        shutil.rmtree(run.file.parent)
+    finally:
+        run.signal_busbw(signal.SIGCONT)
 
 
 def stop_reading(fault: Any, run: Run) -> None:
