@@ -25,7 +25,7 @@ def test_four_hosts_are_checked_and_launched_over_ssh(ssh_hosts):
     assert checked.stdout.startswith("4 nodes, 4 answered\n"), checked.stdout + checked.stderr
     words = ("check", "launch", "--hosts", ALL, "--engine", "mpi", "--limit", "30")
     done = busbw(ssh_hosts, *words)
-    if "mpirun did not end within 30 s" in done.stdout:  # seen in 2 of 10 runs of all tests; the cause is not known
+    if "mpirun did not end within 30 s" in done.stdout:  # a start of Open MPI 5 that hung, as in test_check_launch
         done = busbw(ssh_hosts, *words)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PASS    all_reduce: all_reduce on 4 ranks: busbw " in done.stdout
