@@ -62,6 +62,7 @@ class Kind:
     at_row: bool = True
     at_end: bool = False
     ends: bool = False  # the run is to end by itself, with all its rows
+    unsaved: bool = False  # rows since the last write of a long file are lost, but not all
     variants: tuple[str, ...] = ("",)
     setting: Do = lambda _fault, _run: None
     clean_s: float = 3.0  # until no process of the run is left
@@ -174,7 +175,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("hung up", strikes.signal_busbw(signal.SIGHUP), 129, words("terminated (SIGHUP)"), at_end=True),
     Kind("nohup", strikes.signal_busbw(signal.SIGHUP), 0, words(), ends=True, setting=strikes.nohup),
     Kind("SIGPIPE", strikes.signal_busbw(signal.SIGPIPE), 0, words(), ends=True),
-    Kind("busbw killed", strikes.signal_busbw(signal.SIGKILL), -9, words(), at_end=True),
+    Kind("busbw killed", strikes.signal_busbw(signal.SIGKILL), -9, words(), at_end=True, unsaved=True),
     Kind("stdout not read", strikes.stop_reading, 0, words(), at_start=False, ends=True, variants=("closed", "full"),
          setting=strikes.small_pipe),
     Kind("mpirun killed", strikes.kill_named(*LAUNCHER), 3, words("died of signal 9 (SIGKILL)"), at_end=True),
@@ -261,7 +262,8 @@ def _judge(fault: Fault, run: Run, outcome: Outcome, seen: int) -> None:
     if missing:
         outcome.wrong_name = f"none of {missing} in: {run.error or run.stderr[-800:]}"
     complete = kind.ends and (fault.row or code == 0)
-    outcome.lost = max((run.expected_rows if complete else seen) - run.rows_kept, 0)
+    lost = max((run.expected_rows if complete else seen) - run.rows_kept, 0)
+    outcome.lost = 0 if kind.unsaved and run.rows_kept else lost
 
 
 __all__ = ["KINDS", "Fault", "Kind", "Outcome", "draw", "inject"]
