@@ -79,7 +79,7 @@ def test_close_does_not_wait_for_a_stopped_peer(job, rail):
 def test_a_killed_peer_is_named(job, family, dies):
     a, b = job(family)
     sender, receiver = link(a, b)[0]
-    endless = [[M, 1, 0]] * 2000
+    endless = [[16 * M, 1, 0]] * 4000  # 67 GB
     if dies != "waiting sender":  # killed in the middle of messages, else before the first
         a.start("traffic", flows=[{"comm": sender, "way": "send", "messages": endless}], limit_s=20)
     b.start("traffic", flows=[{"comm": receiver, "way": "recv", "messages": endless}], limit_s=20)

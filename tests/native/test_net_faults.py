@@ -126,7 +126,7 @@ def test_a_nic_fails_while_its_link_is_saturated(job, own_rails, lost):
     pair, some = link(a, b)[0], [[M, number, 0] for number in range(1500)]
     a.start("traffic", flows=[{"comm": pair[0], "way": "send", "messages": some}], limit_s=15)
     b.start("traffic", flows=[{"comm": pair[1], "way": "recv", "messages": some}], limit_s=15)
-    time.sleep(0.2)
+    well_begun(rails, 64 * M)
     rails.down(lost, host=0)
     since = time.monotonic()
     sent, received = a.result()["flows"][0], b.result()["flows"][0]
