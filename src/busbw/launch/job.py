@@ -95,7 +95,7 @@ def run(
     look = partial(_look, cleanup, stop_reason)
     with terminable():
         try:
-            with _pump(process, lines, talk) as pump:
+            with _pump(process, lines, talk, cleanup.see_launcher) as pump:
                 if not pump(limit_s or None, stop_reason=look, until=lambda: lines.count > 0 or heard(), queued=queued):
                     raise why_silent() or _silent(argv[0], limit_s, hosts)
                 pump(None, stop_reason=look)
@@ -158,8 +158,11 @@ Pump = Callable[..., bool]
 
 
 @contextlib.contextmanager
-def _pump(process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines) -> Iterator[Pump]:
-    """A function that reads both streams until they or the process end. It returns False after `limit_s`."""
+def _pump(process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines, arrived: Callable[[], None]) -> Iterator[Pump]:
+    """A function that reads both streams until they or the process end. It returns False after `limit_s`.
+
+    `arrived` is called before data is read: whoever takes the data may end the process.
+    """
     assert process.stdout is not None
     assert process.stderr is not None
     with selectors.DefaultSelector() as selector:
@@ -177,7 +180,7 @@ def _pump(process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines) -> Iter
             deadline = time.monotonic() + limit_s if limit_s is not None else None
             ended: float | None = None
             while selector.get_map() and not until():
-                _read(selector)
+                _read(selector, arrived)
                 now = time.monotonic()
                 if limit_s is not None and queued():
                     deadline = now + limit_s
@@ -194,9 +197,10 @@ def _pump(process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines) -> Iter
         yield pump
 
 
-def _read(selector: selectors.BaseSelector) -> None:
-    """Pass on available data of both streams; wait up to _POLL_S for it."""
+def _read(selector: selectors.BaseSelector, arrived: Callable[[], None]) -> None:
+    """Pass on available data of both streams, after a call of `arrived`; wait up to _POLL_S for it."""
     for key, _ in selector.select(_POLL_S):
+        arrived()
         data = os.read(key.fd, _CHUNK)
         if data:
             key.data.feed(data)
@@ -233,7 +237,7 @@ def _stop(
     shared memory.
     """
     lines.ending = talk.ending = True
-    with contextlib.suppress(BaseException), _pump(process, lines, talk) as pump:
+    with contextlib.suppress(BaseException), _pump(process, lines, talk, cleanup.see_launcher) as pump:
         with signals_ignored():
             cleanup.record()
             _signal_group(process, signal.SIGTERM)

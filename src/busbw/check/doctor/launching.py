@@ -75,12 +75,6 @@ def _busbw(patient: Patient, name: str, sweep: Sequence[str], per_host: int) -> 
 
 
 def _run(line: Sequence[str], limit_s: float) -> tuple[int | None, str, str]:
-    """As `_once`; a command that hangs is started a second time: one of about 90 starts of Open MPI 5 hangs as prted becomes a daemon."""
-    first = _once(line, limit_s)
-    return _once(line, limit_s) if first[0] is None else first
-
-
-def _once(line: Sequence[str], limit_s: float) -> tuple[int | None, str, str]:
     """Exit code (None: killed after the limit), stdout and stderr."""
     try:
         done = subprocess.run(line, capture_output=True, text=True, timeout=limit_s, stdin=subprocess.DEVNULL, env=os.environ, check=False)
