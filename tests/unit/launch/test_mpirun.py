@@ -57,7 +57,8 @@ def test_hosts_and_interface_on_open_mpi_5():
         "/opt/bin/mpirun -n 16 --bind-to none --mca mpi_abort_delay 1 --host h1:8,h2:8 "
         "--mca pml ob1 --mca btl tcp,self --mca coll '^hcoll' --mca btl_tcp_if_include 10.1.0.0/16 "
         "--prtemca prte_if_include 10.1.0.0/16 --pmixmca ptl_tcp_if_include 10.1.0.0/16 "
-        "--prtemca plm_ssh_no_tree_spawn 1 --leave-session-attached --prtemca plm_ssh_num_concurrent 128 --prtemca oob_tcp_keepalive_time 10 --prtemca oob_tcp_keepalive_intvl 5 "
+        "--prtemca plm_ssh_no_tree_spawn 1 --leave-session-attached --prtemca plm_ssh_num_concurrent 128 "
+        "--prtemca oob_tcp_keepalive_time 10 --prtemca oob_tcp_keepalive_intvl 5 "
         "--prtemca oob_tcp_keepalive_probes 3 --prtemca plm_ssh_args '-o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=30' "
         "-x 'A=x=1 y' -x BUSBW_IFNAME=10.1.0.0/16 rank"
     )
