@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from busbw.check.doctor import launching
+
 pytestmark = pytest.mark.netlab
 
 SOURCE = str(Path(__file__).parents[2] / "src")
@@ -34,7 +36,7 @@ def test_healthy_hosts_pass_and_the_printed_command_works(two_hosts):
         ("mpirun", "pass"), ("mpi", "pass"), ("nccl", "skip"), ("all_reduce", "pass"),
     ]  # fmt: skip
     line = shlex.split(found["commands"]["mpirun"])
-    argv = two_hosts.hosts[0].enter(*line[: line.index("python")], "hostname")
+    argv = two_hosts.hosts[0].enter(*line[: line.index("python")], *launching.NAMES_ITSELF)
     started = subprocess.run(argv, env=environment(two_hosts), capture_output=True, text=True, timeout=60, check=False)
     assert sorted(started.stdout.split()) == sorted(host.name for host in two_hosts.hosts)
 

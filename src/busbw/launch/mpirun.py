@@ -18,9 +18,7 @@ from busbw.launch import interfaces
 from busbw.launch.cleanup import MARKER
 from busbw.launch.hosts import Host
 
-# A session lasts as long as the job: firewalls drop one that stays silent.
-SSH_ARGS = "-o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=30"
-MOST_SESSIONS = 128  # PRRTE's plm_ssh_num_concurrent: it starts no further host until one of these sessions ends
+SSH_ARGS = "-o BatchMode=yes -o ConnectTimeout=10"
 # When a rank dies, Open MPI aborts the others of its host. The delay lets mpirun see the first death first.
 ABORT_DELAY = ("--mca", "mpi_abort_delay", "1")  # seconds
 KEEPALIVE = {"time": 10, "intvl": 5, "probes": 3}  # seconds idle, seconds between probes, lost probes: 25 s in total
@@ -115,9 +113,6 @@ def _remote(mpirun: Mpirun, hosts: Sequence[Host], ifname: str, environ: Mapping
     # The launching host starts all daemons itself: the hosts need no login to each other, and PRRTE passes plm_ssh_args on truncated at
     # its second '='.
     line += [runtime, f"{agent}_no_tree_spawn", "1"]
-    if mpirun.major >= 5:
-        # A daemon that leaves its session hangs in about 1 of 90 starts (PRRTE 3.0).
-        line += ["--leave-session-attached", runtime, f"{agent}_num_concurrent", str(max(MOST_SESSIONS, len(hosts)))]
     # A daemon of an unreachable host exits with its ranks after this time; the defaults take 8 minutes.
     for name, seconds in KEEPALIVE.items():
         line += [runtime, f"oob_tcp_keepalive_{name}", str(seconds)]

@@ -57,9 +57,8 @@ def test_hosts_and_interface_on_open_mpi_5():
         "/opt/bin/mpirun -n 16 --bind-to none --mca mpi_abort_delay 1 --host h1:8,h2:8 "
         "--mca pml ob1 --mca btl tcp,self --mca coll '^hcoll' --mca btl_tcp_if_include 10.1.0.0/16 "
         "--prtemca prte_if_include 10.1.0.0/16 --pmixmca ptl_tcp_if_include 10.1.0.0/16 "
-        "--prtemca plm_ssh_no_tree_spawn 1 --leave-session-attached --prtemca plm_ssh_num_concurrent 128 "
-        "--prtemca oob_tcp_keepalive_time 10 --prtemca oob_tcp_keepalive_intvl 5 "
-        "--prtemca oob_tcp_keepalive_probes 3 --prtemca plm_ssh_args '-o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=30' "
+        "--prtemca plm_ssh_no_tree_spawn 1 --prtemca oob_tcp_keepalive_time 10 --prtemca oob_tcp_keepalive_intvl 5 "
+        "--prtemca oob_tcp_keepalive_probes 3 --prtemca plm_ssh_args '-o BatchMode=yes -o ConnectTimeout=10' "
         "-x 'A=x=1 y' -x BUSBW_IFNAME=10.1.0.0/16 rank"
     )
 
@@ -69,7 +68,7 @@ def test_hosts_and_interface_on_open_mpi_4():
         "/usr/bin/mpirun -n 16 --bind-to none --mca mpi_abort_delay 1 --host h1:8,h2:8 "
         "--mca pml ob1 --mca btl tcp,self --mca coll '^hcoll' --mca btl_tcp_if_include eth0,eth1 --mca oob_tcp_if_include eth0,eth1 "
         "--mca plm_rsh_no_tree_spawn 1 --mca oob_tcp_keepalive_time 10 --mca oob_tcp_keepalive_intvl 5 "
-        "--mca oob_tcp_keepalive_probes 3 --mca plm_rsh_args '-o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=30' "
+        "--mca oob_tcp_keepalive_probes 3 --mca plm_rsh_args '-o BatchMode=yes -o ConnectTimeout=10' "
         "-x BUSBW_IFNAME=eth -x NCCL_SOCKET_IFNAME=eth rank"
     )
 
@@ -77,11 +76,6 @@ def test_hosts_and_interface_on_open_mpi_4():
 def test_daemons_of_open_mpi_5_get_one_interface():
     line = built(FIVE, ["rank"], 16, HOSTS, "eth")
     assert "--mca btl_tcp_if_include eth0,eth1 --prtemca prte_if_include eth0 --pmixmca ptl_tcp_if_include eth0 " in line
-
-
-def test_open_mpi_5_may_have_a_session_with_each_host():
-    hosts = tuple(Host(f"h{number}", 1) for number in range(200))
-    assert "--leave-session-attached --prtemca plm_ssh_num_concurrent 200 " in built(FIVE, ["rank"], 200, hosts)
 
 
 @pytest.mark.parametrize(("installed", "name"), [(FIVE, "PRTE_MCA_plm"), (FOUR, "OMPI_MCA_plm")])
@@ -93,11 +87,11 @@ def test_plm_isolated_is_refused_for_several_hosts(monkeypatch, installed, name)
 
 
 def test_user_ssh_options_are_kept_and_only_for_ssh():
-    assert mpirun.ssh_args({"OMPI_MCA_plm_rsh_args": "-p 22222"}) == f"-p 22222 {mpirun.SSH_ARGS}"
+    assert mpirun.ssh_args({"OMPI_MCA_plm_rsh_args": "-p 22222"}) == "-p 22222 -o BatchMode=yes -o ConnectTimeout=10"
     assert mpirun.ssh_args({"PRTE_MCA_plm_ssh_agent": "/etc/mpi/kubexec.sh"}) == ""
     assert mpirun.launch_agent({"OMPI_MCA_plm_rsh_agent": "ssh -q : rsh"}) == "ssh -q"
-    assert mpirun.ssh_args({"OMPI_MCA_plm_rsh_agent": "ssh : rsh"}) == mpirun.SSH_ARGS
-    assert mpirun.ssh_args({"OMPI_MCA_plm_rsh_agent": "/usr/bin/ssh -q"}) == mpirun.SSH_ARGS
+    assert mpirun.ssh_args({"OMPI_MCA_plm_rsh_agent": "ssh : rsh"}) == "-o BatchMode=yes -o ConnectTimeout=10"
+    assert mpirun.ssh_args({"OMPI_MCA_plm_rsh_agent": "/usr/bin/ssh -q"}) == "-o BatchMode=yes -o ConnectTimeout=10"
 
 
 def test_a_secret_is_not_on_the_command_line(monkeypatch):
