@@ -131,8 +131,12 @@ def the_daemon(_fault: Fault, run: Run) -> list[tuple[str, ...]]:
 
 
 def the_lossy_link(fault: Fault, run: Run) -> list[tuple[str, ...]]:
-    """Both hosts, or their addresses: TCP does not know in which direction packets are lost."""
-    return [(run.host_name(rank), run.address(rank)) for rank in (0, 2)] + [("packets are lost",)] * (fault.row > 0)
+    """Both hosts, or their addresses: TCP does not know in which direction packets are lost.
+
+    A launching host that hears nothing does not know either that the others send their packets again.
+    """
+    said = ("packets are lost", "the network between")
+    return [(run.host_name(rank), run.address(rank)) for rank in (0, 2)] + [said] * (fault.row > 0)
 
 
 def the_memory(fault: Fault, run: Run) -> list[tuple[str, ...]]:

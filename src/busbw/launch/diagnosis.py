@@ -9,7 +9,7 @@ from busbw.core.reports import Here, Stalled
 from busbw.host.process import ENDED, GONE, STATES, STOPPED
 from busbw.launch import packet_loss
 
-MAX_NAMED = 8
+MAX_NAMED, MAX_HOSTS = 8, 3  # ranks, hosts
 _RESUME = "a user, a debugger or the scheduler stopped it (SIGSTOP): look for who did it, and start the run again"
 _DUMP = "py-spy dump --pid PID   (on such a rank's host)"
 
@@ -76,7 +76,7 @@ class Evidence:
     def name(self, rank: int) -> str:
         """`rank 3 on h2 (GPU 1, pid 77)`, as far as known."""
         here = self.here.get(rank) or self.found.get(rank)
-        host = here.host if here else self.host_of(rank)
+        host = self.place(rank)
         inside = ", ".join(filter(None, (self.gpus.get(rank, ""), f"pid {here.pid}" if here else "")))
         return f"rank {rank}" + (f" on {host}" if host else "") + (f" ({inside})" if inside else "")
 
@@ -87,9 +87,17 @@ class Evidence:
             return self.name(every[0])
         by_host: dict[str, list[int]] = {}
         for rank in every:
-            here = self.here.get(rank) or self.found.get(rank)
-            by_host.setdefault(here.host if here else self.host_of(rank), []).append(rank)
+            by_host.setdefault(self.place(rank), []).append(rank)
         return " and ".join(_listed(some) + (f" on {host}" if host else "") for host, some in by_host.items())
+
+    def place(self, rank: int) -> str:
+        """The host's own name for a rank that started, else the user's."""
+        here = self.here.get(rank) or self.found.get(rank)
+        return here.host if here else self.host_of(rank)
+
+    def hosts_of(self, ranks: Iterable[int]) -> list[str]:
+        """The hosts of these ranks as the user named them, sorted; none for this machine."""
+        return sorted({self.host_of(rank) for rank in ranks} - {""})
 
     def host_of(self, rank: int) -> str:
         """The user's name of a rank's host; '' for this machine."""
@@ -118,7 +126,7 @@ def absent(seen: Evidence, limit_s: float) -> TimedOut:
     limit = f"within {limit_s:g} s, {len(seen.here)} of {seen.ranks} did"
     if missing and all(broken.get(rank) in STOPPED for rank in missing):
         return TimedOut(f"launch: {_broken(seen, broken)}: not started {limit}", _RESUME)
-    hosts = sorted({seen.host_of(rank) for rank in missing} - {""})
+    hosts = seen.hosts_of(missing)
     hint = _probe(hosts) if hosts else frontend_text("dry_run")
     also = f"; {_broken(seen, broken)}" if broken else ""
     if seen.helpers:
@@ -162,16 +170,25 @@ def _cause(seen: Evidence) -> tuple[str, str]:
         return lost + (f", and {seen.names(silent)} {_do(silent)} not report any more" if silent and seen.stalled else ""), look
     cut = [rank for rank in silent if seen.host_of(rank) in seen.unreachable]
     if cut:
-        hosts = sorted({seen.host_of(rank) for rank in cut})
+        hosts = seen.hosts_of(cut)
         return f"{seen.names(cut)} cannot be reached: they do not report, and the launch agent gets no answer", _probe(hosts)
     if silent and seen.stalled:
-        hosts = sorted({seen.host_of(rank) for rank in silent} - {""})
-        alive = " although alive" if all(rank in seen.states for rank in silent) else ""
-        why = "the network between them and the others fails, or a call blocks them" if hosts else "a call blocks them"
-        return f"{seen.names(silent)} did not report{alive}: {why}", _probe(hosts) if hosts else _DUMP
+        return _mute(seen, silent)
     if silent:
         return f"{seen.names(silent)} do not report", _DUMP
     return _together(seen)
+
+
+def _mute(seen: Evidence, silent: Sequence[int]) -> tuple[str, str]:
+    """Some ranks report and these do not."""
+    alive = " although alive" if all(rank in seen.states for rank in silent) else ""
+    said = f"{seen.names(silent)} did not report{alive}"
+    hosts = seen.hosts_of(silent)
+    if not hosts:
+        return f"{said}: a call blocks them", _DUMP
+    others = sorted({seen.place(rank) for rank in seen.stalled} - {seen.place(rank) for rank in silent})
+    ends = ", ".join(others) if 0 < len(others) <= MAX_HOSTS else "the others"
+    return f"{said}: the network between them and {ends} fails, or a call blocks them", _probe(hosts)
 
 
 def _behind(seen: Evidence) -> tuple[str, str]:
