@@ -5,14 +5,14 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-com
 ARGS ?= all_reduce -b 8 -e 64M -f 2
 FAULTS ?= --runs 300 --seed 1
 QUIET := tests/native/test_net_rates.py
-WAITING := $(filter-out %/test_net_loaders.py $(QUIET),$(wildcard tests/native/test_*.py)) $(wildcard tests/faults/test_*.py tests/unit/job/test_*.py tests/horovod/test_elastic_launcher.py $(addprefix tests/netlab/test_,launch_two_hosts.py run_two_hosts.py slow_link.py check_*.py lab.py link.py mpijob.py slurm.py vitals_two_hosts.py *watch.py) $(addprefix tests/e2e/test_,completion.py progress.py signals.py sim_faults.py streams.py tune.py watch.py)) # mostly idle, and no PyTorch
+SYSTEM := $(addprefix tests/,e2e faults native netlab) # start processes and networks, and mostly wait
 FAST := $(addprefix tests/unit/,capture check cli core docs history host launch model stats views)
 # rustc links with cc
 CARGO := $(and $(shell command -v cc),$(shell command -v cargo))
 NATIVE := --manifest-path native/Cargo.toml
 unexport PYTHONDONTWRITEBYTECODE # tests start hundreds of interpreters, which share compiled modules
 
-.PHONY: help run check test test-tools test-times suite lint cargo waiting format docs site bench faults deep version dist clean
+.PHONY: help run check test test-tools test-times suite lint cargo system format docs site bench faults deep version dist clean
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -36,7 +36,7 @@ test: .venv/test.stamp ## lint, and run all tests; skips those whose program is 
 ifeq ($(CARGO),)
 	@echo "no cargo, or no cc: leaving out the Rust checks; install Rust 1.85 or newer (https://rustup.rs), and gcc (make test-tools)"
 endif
-	@$(MAKE) --no-print-directory --jobs=2 suite waiting && $(BIN)/python -m pytest -n 0 $(QUIET)
+	@$(MAKE) --no-print-directory --jobs=2 suite system && $(BIN)/python -m pytest -n 0 $(QUIET)
 
 test-tools: ## install what tests look for, as root on Debian; starts no service
 	tools/test_tools.sh
@@ -44,8 +44,8 @@ test-tools: ## install what tests look for, as root on Debian; starts no service
 test-times: .venv/test.stamp ## the CPU seconds of each test file (TESTS=... for some of them)
 	PYTHONPATH=tools $(BIN)/python -m pytest -q -n 2 --dist loadgroup -p cpu_times $(TESTS)
 
-suite: .venv/test.stamp lint
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(patsubst %,--ignore %,$(WAITING) $(QUIET))
+suite: .venv/test.stamp lint ## the tests of modules and of trainings
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(addprefix --ignore=,$(SYSTEM))
 
 lint: .venv/lint.stamp ## check formatting, lint, types and import layers
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .
@@ -55,8 +55,8 @@ cargo: ## check formatting and lint of native/, test and build it
 	unset MAKEFLAGS MFLAGS; cargo fmt --all --check $(NATIVE) && cargo clippy --quiet --all-targets $(NATIVE) -- -D warnings && \
 	cargo test --quiet $(NATIVE) && cargo build --quiet --release $(NATIVE) --package plugin
 
-waiting: .venv/lint.stamp $(if $(CARGO),cargo) ## the tests that mostly wait: network faults, launches on two hosts
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(WAITING)
+system: .venv/test.stamp $(if $(CARGO),cargo) ## the tests of whole runs: command lines, faults, networks, the plugin
+	$(BIN)/python -m pytest -n 4 --dist loadgroup --ignore=$(QUIET) $(SYSTEM)
 
 format: .venv/lint.stamp ## format the code
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix . $(if $(CARGO),&& cargo fmt --all $(NATIVE))
