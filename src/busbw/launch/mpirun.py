@@ -90,6 +90,8 @@ def marked(argv: Sequence[str], marker: str) -> list[str]:
 def _local(mpirun: Mpirun, ranks: int) -> list[str]:
     # Shared memory only: no port is opened, and Open MPI saves the second that it takes to start and stop all other transports.
     line = ["--mca", "pml", "ob1", "--mca", "btl", "sm,self" if mpirun.major >= 5 else "vader,self"]
+    if mpirun.major < 5 and not any(map(shutil.which, ("ssh", "rsh"))):  # as in many containers: Open MPI 4 looks for them at its start
+        line += ["--mca", "plm", "isolated"]
     # Only if needed: ranks of an oversubscribed job yield the processor while they wait, which costs latency.
     if ranks <= _cores():
         return line

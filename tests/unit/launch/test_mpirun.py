@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import sys
 from ipaddress import IPv4Interface
 from pathlib import Path
@@ -21,6 +22,7 @@ HOSTS = (Host("h1", 8), Host("h2", 8))
 def one_machine(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0})
+    monkeypatch.setattr(shutil, "which", lambda program: f"/usr/bin/{program}")
     monkeypatch.setattr(interfaces, "local", lambda: {"eth0": IPv4Interface("10.1.0.5/16"), "eth1": IPv4Interface("10.2.0.5/16")})
     for name in [name for name in os.environ if name.startswith(("OMPI_", "PRTE_"))]:
         monkeypatch.delenv(name)
@@ -45,6 +47,14 @@ def test_oversubscription_options_of_each_version():
     assert built(FOUR, ["rank"], 2) == (
         "/usr/bin/mpirun -n 2 --bind-to none --mca mpi_abort_delay 1 --mca pml ob1 --mca btl vader,self --oversubscribe rank"
     )
+
+
+def test_open_mpi_4_needs_no_ssh_on_one_machine(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda program: None)
+    assert "--mca plm isolated" in built(FOUR, ["rank"], 1)
+    assert "plm" not in built(FIVE, ["rank"], 1)
+    monkeypatch.setattr(shutil, "which", {"rsh": "/usr/bin/rsh"}.get)
+    assert "plm" not in built(FOUR, ["rank"], 1)
 
 
 def test_root_is_allowed_only_when_root(monkeypatch):

@@ -123,7 +123,7 @@ def test_an_abandoned_rank_exits_with_3() -> None:
     with started("1", "0.3") as rank:
         assert rank.wait(100) == 3
         assert rank.stderr is not None
-        told = [decode(line) for line in rank.stderr]
+        told = [one for line in rank.stderr if not isinstance(one := decode(line), Gone)]  # other children of pytest may end
     assert [type(one) for one in told] == [Here, Stalled]
 
 
