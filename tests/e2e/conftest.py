@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,14 @@ Busbw = Callable[..., Done]
 
 def _environment(extra: dict[str, str]) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": SOURCE, "BUSBW_ENGINE": "sim", **extra}
+
+
+@pytest.fixture(scope="package", autouse=True)
+def no_gpus() -> Iterator[None]:
+    """GPUs are hidden: what is measured by default is the same on every machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUDA_VISIBLE_DEVICES", "")
+        yield
 
 
 @pytest.fixture

@@ -26,8 +26,12 @@ def _function(name: str) -> Any:
 
 
 def _initialise() -> None:
-    initialise = _function("MPI_Init_thread")
-    if initialise is not None:
+    initialise, initialised = _function("MPI_Init_thread"), _function("MPI_Initialized")
+    if initialise is None or initialised is None:
+        return
+    done = ctypes.c_int()
+    initialised(ctypes.byref(done))
+    if not done.value:  # else mpi4py was imported before, which initialises MPI
         initialise(None, None, _FUNNELED, ctypes.byref(ctypes.c_int()))
 
 

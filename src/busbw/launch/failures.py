@@ -154,7 +154,7 @@ FAILURES: tuple[Failure, ...] = (
     ),
     Failure(r"attempt to run as root", "mpirun refuses to run as root", "add --allow-run-as-root, or run as another user"),
     Failure(
-        r"(?:could not access|not access) an executable:? Executable: (?P<program>\S+) Node: (?P<host>\S+)",
+        r"not access (?:or execute )?an executable:? Executable: (?P<program>\S+) Node: (?P<host>\S+)",
         "host {host}: {program} does not exist or is not executable",
         "install busbw at the same path on every host: ssh {host} ls -l {program}",
     ),

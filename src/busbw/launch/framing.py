@@ -2,7 +2,10 @@
 
 import re
 
-_DELAY = re.compile(r"\[\S+:\d+\] Delaying for \d+ seconds before aborting")
+_OWN = re.compile(
+    r"\[\S+:\d+\] (?:Delaying for \d+ seconds before aborting"
+    r"|\d+ more process(?:es)? ha(?:s|ve) sent help message|Set MCA parameter \"orte_base_help_aggregate\")"
+)
 _DASHES = re.compile(r"-{70,}")  # Open MPI's frames have 74, and 76
 FRAME_LINES = 40  # the longest of its messages is shorter
 _STARRED = re.compile(r"(\[\S+:\d+\]) \*\*\* (An error occurred in Socket closed)?")
@@ -20,7 +23,7 @@ class Framing:
         starred = _STARRED.match(text)
         if starred and starred.group(2):
             self._echo = starred.group(1)
-        if _DELAY.match(text) or (starred and starred.group(1) == self._echo):
+        if _OWN.match(text) or (starred and starred.group(1) == self._echo):
             return True
         if _DASHES.fullmatch(text):
             self._left = 0 if self._left else FRAME_LINES

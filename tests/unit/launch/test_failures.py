@@ -175,6 +175,12 @@ CASES = [
         "host h2: /opt/busbw does not exist",
         "ls -l /opt/busbw",
     ),
+    (
+        "mpirun was unable to launch the specified application as it could not access\nor execute an executable:\n\n"
+        "Executable: /opt/busbw\nNode: h2\n\nwhile attempting to start process rank 0.",
+        "host h2: /opt/busbw does not exist",
+        "ls -l /opt/busbw",
+    ),
     ("No network interfaces were found for out-of-band communications.", "no interface of that name", "ip -brief address"),
 ]
 

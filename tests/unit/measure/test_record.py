@@ -250,31 +250,12 @@ def test_a_full_disk_is_reported_and_keeps_the_last_file(full_disk: Path, monkey
         save(encoded(kept), full_disk / "result.json")
 
 
-def test_a_run_on_a_full_disk_keeps_its_rows_on_stdout(full_disk: Path) -> None:
-    argv = [
-        "run",
-        "all_reduce",
-        "--engine",
-        "sim",
-        "-n",
-        "2",
-        "-b",
-        "8",
-        "-e",
-        "64M",
-        "--check",
-        "0",
-        "-I",
-        "1",
-        "--iters",
-        "50",
-        "--sim",
-        "noise=0.1",
-        "--timing",
-        "classic",
-    ]
-    line = [sys.executable, "-m", "busbw", *argv, "--format", "nccl-tests", "--json", str(full_disk / "result.json")]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": str(SOURCE)}, check=False)
+def test_a_run_on_a_full_disk_keeps_its_rows_on_stdout(full_disk: Path, tmp_path: Path) -> None:
+    words = "run all_reduce --engine sim -n 2 -b 8 -e 64M --check 0 -I 1 --iters 50 --sim noise=0.1 --timing classic --format nccl-tests"
+    line = [sys.executable, "-m", "busbw", *words.split(), "--json", str(full_disk / "result.json")]
+    done = subprocess.run(
+        line, cwd=tmp_path, capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": str(SOURCE)}, check=False
+    )
     rows = [text.split() for text in done.stdout.splitlines() if text and not text.startswith("#")]
     assert done.returncode == Exit.UNKNOWN, done.stderr
     assert "No space left on device" in done.stderr
