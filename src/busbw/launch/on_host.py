@@ -110,7 +110,7 @@ def ask(asks: Mapping[str, Ask], limit_s: float) -> dict[str, OnHost | None]:
     words = [sys.executable, "-m", "busbw.launch.on_host"]
     given = {host: msgspec.json.encode(one) for host, one in asks.items()}
     found: dict[str, OnHost | None] = {}
-    for done in remote.run_each(dict.fromkeys(asks, words), limit_s, given):
+    for done in remote.run_each(dict.fromkeys(asks, words), limit_s, given, together=True):
         if done.code in (None, SSH_FAILED):
             found[done.host] = None
             continue

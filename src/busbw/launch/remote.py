@@ -14,7 +14,7 @@ from typing import BinaryIO, TypeVar
 import msgspec
 
 from busbw.host.addresses import local
-from busbw.host.process import die_with_parent
+from busbw.host.process import allow_open_files, die_with_parent
 from busbw.launch import agent
 from busbw.launch.hosts import is_host
 
@@ -85,18 +85,22 @@ def run(hosts: Sequence[str], words: Sequence[str], limit_s: float, given: bytes
     return run_each(dict.fromkeys(hosts, words), limit_s, dict.fromkeys(hosts, given))
 
 
-def run_each(words: Mapping[str, Sequence[str]], limit_s: float, given: Mapping[str, bytes]) -> list[Done]:
-    """Run the words of each host on it, MOST at a time; each has `limit_s` seconds and is killed then. In the order of the hosts.
+def run_each(words: Mapping[str, Sequence[str]], limit_s: float, given: Mapping[str, bytes], *, together: bool = False) -> list[Done]:
+    """Run the words of each host on it, with the host's `given` on stdin. In the order of the hosts.
 
-    `given` is what each command reads from its stdin.
+    MOST run at a time, and each has `limit_s` seconds. With `together` all run at the same time, and the limit is one for all. What
+    has not ended then is killed.
     """
-    hosts = list(words)
+    hosts, most = list(words), len(words) if together else MOST
     waiting, running, done = list(hosts), dict[str, _Running](), dict[str, Done]()
+    if together:
+        allow_open_files()  # two for each host
+    end = time.monotonic() + limit_s
     try:
         while waiting or running:
-            while waiting and len(running) < MOST:
+            while waiting and len(running) < most:
                 host = waiting.pop(0)
-                started = _start(host, words[host], given[host], limit_s)
+                started = _start(host, words[host], given[host], end if together else time.monotonic() + limit_s)
                 if isinstance(started, Done):
                     done[host] = started
                 else:
@@ -113,7 +117,7 @@ def run_each(words: Mapping[str, Sequence[str]], limit_s: float, given: Mapping[
     return [done[host] for host in hosts]
 
 
-def _start(host: str, words: Sequence[str], given: bytes, limit_s: float) -> _Running | Done:
+def _start(host: str, words: Sequence[str], given: bytes, deadline: float) -> _Running | Done:
     if not is_host(host):  # a name that a program reported
         return Done(host, 127, b"", "this is not a host name")
     line = command(host, words)
@@ -128,7 +132,7 @@ def _start(host: str, words: Sequence[str], given: bytes, limit_s: float) -> _Ru
         out.close()
         error.close()
         return Done(host, 127, b"", f"{line[0]}: {failure.strerror}")
-    return _Running(host, process, out, error, time.monotonic() + limit_s)
+    return _Running(host, process, out, error, deadline)
 
 
 def _end(one: _Running, why: str = "") -> Done:
