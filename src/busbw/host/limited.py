@@ -133,6 +133,7 @@ class _Child:
 
     def _died(self, state: _State, reading: Key | None) -> None:
         """Its end while it read something is that read's fault: a library may crash."""
+        self._kill()
         code = self._wait()
         how = f"exit code {code}"
         if code is None:
@@ -158,14 +159,17 @@ class _Child:
     def give_up(self) -> None:
         """End it and what it started. One that hangs in the kernel stays until the kernel lets it go: nobody waits for that."""
         self._connection.close()
-        if not self.pid:
-            return
+        if self.pid:
+            self._kill()
+            self._wait()
+
+    def _kill(self) -> None:
+        """Kill it, if it has not ended, and what it started. Its pid is still its own: nobody has waited for it."""
         for kill in (os.killpg, os.kill):  # it may not have its own group yet
             try:
                 kill(self.pid, signal.SIGKILL)
             except (ProcessLookupError, PermissionError):
                 continue
-        self._wait()
 
 
 def _run(work: Callable[[Source], Any], source: Source, state: _State, connection: Connection) -> None:

@@ -77,12 +77,18 @@ def thread_times(thread: int) -> tuple[float, float] | None:
 
 def siblings() -> dict[int, str]:
     """State letters, by pid, of the other children of this process's parent."""
-    parent, own = os.getppid(), os.getpid()
-    found = {pid: fields for pid in _children(parent) if pid != own and (fields := stat_fields(_read(pid, "stat")))}
-    return {pid: letter for pid, (letter, of) in found.items() if of == parent}
+    found = children(os.getppid())
+    found.pop(os.getpid(), None)
+    return found
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> dict[int, str]:
+    """State letters, by pid, of the processes that `pid` started and those that it has taken over."""
+    found = {child: fields for child in _listed(pid) if (fields := stat_fields(_read(child, "stat")))}
+    return {child: letter for child, (letter, of) in found.items() if of == pid}
+
+
+def _listed(pid: int) -> list[int]:
     """Children of `pid`; all processes if the kernel was built without such lists (CONFIG_PROC_CHILDREN)."""
     try:
         lists = [(thread / "children").read_text(encoding="ascii") for thread in Path(f"/proc/{pid}/task").iterdir()]
@@ -110,3 +116,11 @@ def kill(pid: int) -> None:
     """Send SIGKILL to the process, if it still exists."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signal.SIGKILL)
+
+
+def kill_with_children(pid: int) -> None:
+    """Send SIGKILL to the process, to those that it started, and to those that these started."""
+    started = children(pid)
+    kill(pid)
+    for child in started:
+        kill_with_children(child)
