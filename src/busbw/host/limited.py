@@ -8,8 +8,10 @@ report = within(lambda source: examine(source), Live(), limit_s=60.0)
 """
 
 import os
+import pickle
 import signal
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
@@ -18,7 +20,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from busbw.core.errors import NoMeasurement
+from busbw.core.errors import BusbwError, NoMeasurement
 from busbw.host.process import die_with_parent
 from busbw.host.source import Reading, Source, Unavailable
 
@@ -179,17 +181,32 @@ def _run(work: Callable[[Source], Any], source: Source, state: _State, connectio
         die_with_parent()
         os.setsid()  # what it starts is ended with it
         _leave_streams()
-        connection.send(_outcome(work, _Followed(source, state, connection)))
+        connection.send_bytes(_outcome(work, _Followed(source, state, connection)))
         code = 0
     finally:
         os._exit(code)
 
 
-def _outcome(work: Callable[[Source], Any], source: Source) -> _Done | _Raised:
+def _outcome(work: Callable[[Source], Any], source: Source) -> bytes:
+    """The pickled _Done or _Raised."""
     try:
-        return _Done(work(source))
+        return pickle.dumps(_Done(work(source)))
     except Exception as error:  # noqa: BLE001 - raised again in the parent
-        return _Raised(error)
+        if not isinstance(error, BusbwError):
+            error.add_note(f"in the process that read this machine:\n{traceback.format_exc()}")
+        return _raised(error)
+
+
+def _raised(error: Exception) -> bytes:
+    """The pickled _Raised. An exception that cannot be read again becomes another one that names it."""
+    try:
+        data = pickle.dumps(_Raised(error))
+        pickle.loads(data)
+    except Exception:  # noqa: BLE001 - whatever its class raises
+        other = RuntimeError(f"{type(error).__name__}: {error}")
+        other.__notes__ = getattr(error, "__notes__", [])
+        return pickle.dumps(_Raised(other))
+    return data
 
 
 def _leave_streams() -> None:
