@@ -5,7 +5,6 @@ whose daemon of Open MPI, or whose network for the job, fails.
 """
 
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ import msgspec
 
 from busbw.core.errors import UsageError
 from busbw.host import memory_kills, process
+from busbw.host.local import room
 from busbw.launch import remote
 from busbw.launch.agent import SSH_FAILED
 from busbw.launch.cleanup import SHARED, Cleanup, temporary, variables
@@ -81,11 +81,11 @@ def full() -> list[str]:
     found = []
     for folder, least in ((SHARED, LEAST_SHARED), (temporary(), LEAST_FREE)):
         try:
-            seen = shutil.disk_usage(folder)
+            seen = room(str(folder))
         except OSError:
             continue
-        if seen.free < least:
-            found.append(f"{folder} has no room ({_size(seen.free)} of {_size(seen.total)} are free)")
+        if seen["free"] < least:
+            found.append(f"{folder} has no room ({_size(seen['free'])} of {_size(seen['total'])} are free)")
     return found
 
 
