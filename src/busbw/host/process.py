@@ -7,6 +7,8 @@ import resource
 import signal
 from pathlib import Path
 
+from busbw.host import hung
+
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 GONE = ""
 ENDED = frozenset({GONE, "Z", "X", "x"})
@@ -59,8 +61,15 @@ def name(pid: int) -> str:
 
 
 def command(pid: int) -> str:
-    """The command line of the process; '' if there is no such process, or it has ended."""
-    return _read(pid, "cmdline").replace("\0", " ").strip()
+    """The command line of the process; '' if there is no such process, it has ended, or it hangs."""
+    with contextlib.suppress(OSError):
+        return of_memory(pid, "cmdline").decode(errors="replace").replace("\0", " ").strip()
+    return ""
+
+
+def of_memory(pid: int, file: str) -> bytes:
+    """Its `cmdline`, `environ` or `maps`. OSError if it has ended, is another user's, or hangs in the kernel (TimeoutError)."""
+    return hung.answer(f"process {pid}", Path(f"/proc/{pid}/{file}").read_bytes)
 
 
 def thread_times(thread: int) -> tuple[float, float] | None:

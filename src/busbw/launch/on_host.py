@@ -8,11 +8,12 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import msgspec
 
 from busbw.core.errors import UsageError
-from busbw.host import memory_kills, process
+from busbw.host import hung, memory_kills, process
 from busbw.host.local import room
 from busbw.launch import remote
 from busbw.launch.agent import SSH_FAILED
@@ -81,7 +82,7 @@ def full() -> list[str]:
     found = []
     for folder, least in ((SHARED, LEAST_SHARED), (temporary(), LEAST_FREE)):
         try:
-            seen = room(str(folder))
+            seen = hung.answer(str(folder), partial(room, str(folder)))
         except OSError:
             continue
         if seen["free"] < least:
