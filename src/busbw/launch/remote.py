@@ -1,5 +1,6 @@
 """Runs one command on several hosts at once through the launch agent: ssh, or the agent that Open MPI is configured to use."""
 
+import contextlib
 import os
 import shlex
 import signal
@@ -21,6 +22,7 @@ from busbw.launch.hosts import is_host
 Answer = TypeVar("Answer")
 MOST = 64  # agents at once: sshd refuses more unauthenticated connections than MaxStartups, and each takes memory
 _POLL_S = 0.02
+_KILLED_S = 1.0  # for a killed process to end
 _ERROR_BYTES = 4096  # the last of what a host prints to stderr
 _MOST_BYTES = 128 << 20  # of an answer: they are kept in memory
 
@@ -146,9 +148,10 @@ def _end(one: _Running, why: str = "") -> Done:
 
 
 def kill(process: "subprocess.Popen[bytes]") -> None:
-    """Kill a process that has a session of its own, and what it started there."""
+    """Kill a process that has a session of its own, and what it started there. One that hangs in the kernel is left to it."""
     os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_KILLED_S)
 
 
 def last_bytes(errors: BinaryIO) -> str:
