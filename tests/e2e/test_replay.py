@@ -11,7 +11,9 @@ import pytest
 from busbw.core import pattern_lines
 from busbw.core.pattern import Header, Pattern, algbw_bytes
 from busbw.core.pattern_tally import Arguments, Tally
-from busbw.views.replay import TORCH_HEADER
+from busbw.core.result import ReplayResult
+from busbw.views import result_json
+from busbw.views.replay import TORCH_HEADER, render_all
 
 
 def busbw(*arguments: str, code: int = 0) -> str:
@@ -83,12 +85,19 @@ def test_csv_has_the_columns_of_the_pytorch_benchmark(tmp_path: Path):
     assert float(first[8]) > 0
 
 
-def test_call_that_cannot_be_replayed_is_named_and_costs_exit_1(tmp_path: Path):
+def test_call_that_cannot_be_replayed_is_named_in_every_format_and_costs_exit_1(tmp_path: Path):
     pattern = mixed(2)
     del pattern.calls[-1]
-    file = tmp_path / "pattern.jsonl"
+    file, saved = tmp_path / "pattern.jsonl", tmp_path / "result.json"
     file.write_bytes(b"".join(pattern_lines.lines(pattern)))
-    assert "skipped  1 call: a send or receive without its counterpart" in busbw("replay", str(file), "-n", "2", "--engine", "mpi", code=1)
+    words = ["replay", str(file), "-n", "2", "--engine", "mpi", "--format", "csv", "--json", str(saved)]
+    done = subprocess.run([sys.executable, "-m", "busbw", *words], capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 1
+    assert done.stdout.startswith(TORCH_HEADER), "stdout has the lines of the CSV alone"
+    assert done.stderr == "warning: skipped 1 call: a send or receive without its counterpart\n"
+    result = result_json.read(saved.read_bytes())
+    assert isinstance(result, ReplayResult)
+    assert "skipped  1 call: a send or receive without its counterpart\n" in render_all(result)
 
 
 def test_file_that_is_no_pattern_is_named(tmp_path: Path):

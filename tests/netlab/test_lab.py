@@ -197,36 +197,67 @@ def test_killed_processes_are_seen_and_nothing_is_left_of_the_others(name):
 
 
 KILLED, INTERRUPTED = (signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)
+STANDS = "stands"  # `up` says so, and the first that it prints then is a note if the hosts share one core
+ON_ONE_CORE = ("taskset", "-c", str(min(os.sched_getaffinity(0))))
 NEEDS_SSHD = pytest.mark.skipif(not Path(SSHD).exists(), reason="no sshd: make test-tools")
 
 
 @pytest.mark.parametrize(
-    ("file", "number", "code"),
+    ("moment", "number", "code"),
     [
         ("state.json", *KILLED),
         ("state.json", *INTERRUPTED),
+        (STANDS, *INTERRUPTED),
         pytest.param("hosts.*", *INTERRUPTED, marks=NEEDS_SSHD),
         pytest.param("sshd_pid.h1", *KILLED, marks=NEEDS_SSHD),
     ],
 )
-def test_an_up_that_is_stopped_leaves_nothing_after_the_next_command(name, file, number, code):
-    """At several moments: when the state is there, the networks, and the first sshd."""
-    argv = [sys.executable, "-m", "busbw", "lab", "up", "--name", name, *(["--no-sshd"] if file == "state.json" else [])]
+def test_an_up_that_is_stopped_leaves_nothing_after_the_next_command(name, moment, number, code):
+    """At several moments: when the state is there, the networks, the first sshd, and when the lab stands.
+
+    The pipe to which `up` writes its answer is full, so that it cannot end before the signal.
+    """
+    bare = ["--no-sshd"] if moment in ("state.json", STANDS) else []
+    argv = [*ON_ONE_CORE, sys.executable, "-m", "busbw", "lab", "up", "--name", name, *bare]
+    answers, full = full_pipe()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        process = subprocess.Popen(argv, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = subprocess.Popen(argv, env=ENVIRONMENT, stdout=full, stderr=subprocess.PIPE, text=True)
     finally:
         signal.signal(signal.SIGINT, before)
-    deadline = time.monotonic() + 20
-    while not any((LABS / name).glob(file)) and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.001)
-    lab = state(name)
-    process.send_signal(number)
-    said = process.communicate(timeout=30)[1].decode()
+        os.close(full)
+    assert process.stderr
+    with os.fdopen(answers, "rb") as reader:
+        if moment == STANDS:
+            assert process.stderr.readline() == "note: 2 hosts share 1 cores: there are fewer cores than hosts\n"
+        else:
+            wait_for(LABS / name, moment, process)
+        lab = state(name)
+        process.send_signal(number)
+        if number == signal.SIGINT:
+            reader.read()
+        said = process.communicate(timeout=30)[1]
     assert process.returncode == code, said
     if number == signal.SIGKILL:
         assert busbw("down", "--name", name).returncode in (0, 2), "2: a lab of another test has removed it"
     assert left(lab) == []
+
+
+def wait_for(folder: Path, file: str, process: "subprocess.Popen[str]") -> None:
+    deadline = time.monotonic() + 20
+    while not any(folder.glob(file)) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+def full_pipe() -> tuple[int, int]:
+    """Both ends of a pipe whose writer waits until somebody reads."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, bytes(1 << 16))
+    os.set_blocking(writing, True)
+    return reading, writing
 
 
 def test_what_a_killed_owner_left_is_removed_by_the_next_lab(name):

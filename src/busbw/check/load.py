@@ -1,7 +1,5 @@
 """GPUs under load: copies from and to pinned memory, with NVML samples. `load_run` measures, checks judge."""
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -9,6 +7,7 @@ import msgspec
 from busbw.check import loopback
 from busbw.check.base import skipped, unknown
 from busbw.check.machine import Machine
+from busbw.check.measuring import measured
 from busbw.check.parts import WITH_CPU
 from busbw.core.checking import Found
 from busbw.host.gpu_samples import Sample
@@ -88,15 +87,8 @@ def longest_s(seconds: float) -> float:
 
 
 def _run(seconds: float) -> Load:
-    words, limit_s = (sys.executable, "-m", "busbw.check.load_run", str(seconds)), longest_s(seconds)
-    try:
-        done = subprocess.run(words, capture_output=True, timeout=limit_s, check=False, stdin=subprocess.DEVNULL)
-        return msgspec.json.decode(done.stdout, type=Load)
-    except subprocess.TimeoutExpired:
-        return Load(reason=f"the copies did not end within {limit_s:.0f} s")
-    except msgspec.DecodeError:
-        last = done.stderr.decode(errors="replace").strip().splitlines()
-        return Load(reason=f"the copies ended with exit code {done.returncode}{f': {last[-1]}' if last else ''}")
+    said = measured("busbw.check.load_run", seconds, longest_s(seconds), Load, what="the copies")
+    return Load(reason=said) if isinstance(said, str) else said
 
 
 def loaded(machine: Machine, judge: Callable[[GpuLoad], Iterator[Found]], *, over_pcie: bool) -> Iterator[Found]:

@@ -1,13 +1,8 @@
 """GPUDirect RDMA of one host: each RDMA device writes from the memory of its nearest GPU to itself, with perftest. A check judges."""
 
-import os
-import signal
-import subprocess
-import sys
-from contextlib import suppress
-
 import msgspec
 
+from busbw.check.measuring import measured
 from busbw.link import perftest
 
 CALL = "gpudirect_loopback"
@@ -40,17 +35,6 @@ def longest_s(seconds: float) -> float:
 
 def run(seconds: float) -> Loopback:
     """`seconds` on each port of this machine, in a process of its own, in which CUDA counts GPUs as NVML does."""
-    words = (sys.executable, "-m", "busbw.check.loopback_run", str(seconds))
-    limit_s = longest_s(seconds)
-    environment = os.environ | {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True, env=environment)
-    try:
-        said, _ = process.communicate(timeout=limit_s)
-        return msgspec.json.decode(said, type=Loopback)
-    except subprocess.TimeoutExpired:
-        return Loopback(reason=f"perftest did not end within {limit_s:.0f} s")
-    except msgspec.DecodeError:
-        return Loopback(reason=f"the test ended with exit code {process.returncode}")
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+    environment = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    said = measured("busbw.check.loopback_run", seconds, longest_s(seconds), Loopback, what="perftest", environment=environment)
+    return Loopback(reason=said) if isinstance(said, str) else said

@@ -16,7 +16,6 @@ from busbw.check.pcie.upstream import nearest
 from busbw.core.errors import NoMeasurement
 from busbw.host.gids import V2, read_gids
 from busbw.host.nvml_health import read_health
-from busbw.host.process import die_with_parent
 from busbw.host.source import Live
 from busbw.link import perftest, perftest_text
 
@@ -69,5 +68,4 @@ def _loop(machine: Machine, port: Port, gpu: int, seconds: float) -> Loop:
 
 
 if __name__ == "__main__":
-    die_with_parent()
     sys.stdout.write(msgspec.json.encode(loops(Machine(Live()), float(sys.argv[1]))).decode())

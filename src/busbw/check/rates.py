@@ -7,6 +7,7 @@ from datetime import datetime
 
 from busbw.check.machine import Machine
 from busbw.core.counters import Counter, Kind, Owner
+from busbw.core.units import span
 from busbw.core.vitals import increase
 from busbw.core.watched import BY_NAME
 from busbw.host.settings import uptime
@@ -17,7 +18,7 @@ UPTIME, BOOT = "/proc/uptime", "/proc/sys/kernel/random/boot_id"
 LOADED = "since the driver was loaded"
 NOT_KNOWN = "how fast they rise is not known"
 CHANCE = 0.01  # of naming a counter that rises at the allowed rate
-MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86400
+HOUR_S, DAY_S = 3600, 86400
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +100,3 @@ def too_fast(by: int, seconds: float, per_hour: float) -> bool:
     if by <= expected:
         return False
     return by - expected - by * math.log(by / expected) < math.log(CHANCE)
-
-
-def span(seconds: float) -> str:
-    """`10 s`, `2.5 h`, `3 days`."""
-    for unit, name in ((DAY_S, "days"), (HOUR_S, "h"), (MINUTE_S, "min")):
-        if seconds >= 2 * unit:
-            return f"{round(seconds / unit, 1):g} {name}"
-    return f"{round(seconds, 1):g} s"

@@ -45,15 +45,15 @@ def command() -> None:
 @click.option("--no-sshd", is_flag=True, help="start no sshd: Open MPI and busbw reach the other hosts through an agent of the lab")
 @_name
 def up(hosts: int, rate: str, delay: str, loss: float | None, mtu: int, gpus: int | None, no_sshd: bool, name: str) -> int:
-    """Make a lab. It stays until busbw lab down, or until the machine is booted."""
+    """Make a lab. It stays until busbw lab down, or until the machine is booted. An interrupted up leaves none."""
     shape = Shape(
         rate=parse_bit_rate(rate, "--rate") if rate else None, delay=parse_delay(delay, "--delay") if delay else 0.0, loss=loss or 0.0
     )
     names = [f"h{number}" for number in range(1, hosts + 1)]
-    made = building.up(LabSpec(name=name, names=names, shape=shape, mtu=mtu, sshd=not no_sshd, gpus=gpus))
-    for note in made.notes:
-        talk(f"note: {note}")
-    answer(view.made(made))
+    with building.announced(LabSpec(name=name, names=names, shape=shape, mtu=mtu, sshd=not no_sshd, gpus=gpus)) as lab:
+        for note in lab.notes:
+            talk(f"note: {note}")
+        answer(view.made(lab))
     return int(Exit.OK)
 
 

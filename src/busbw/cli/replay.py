@@ -7,7 +7,7 @@ import click
 from busbw.cli import shared_options as shared
 from busbw.cli.output import JsonOutput, Output, exit_code, print_command
 from busbw.cli.parameters import COUNT, Seconds, argv
-from busbw.cli.streams import answer
+from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
 from busbw.core.exits import Exit
 from busbw.core.replaying import CHOICES, SCALES, ReplaySpec
@@ -90,5 +90,9 @@ def command(
     if isinstance(output, ReplayOutput):
         output.rows = rows
     result = run(job, where, output)
-    partial = isinstance(result, ReplayResult) and bool(result.replay.skipped)
-    return int(Exit.BAD) if partial else exit_code(result)
+    if not isinstance(result, ReplayResult):
+        return exit_code(result)
+    if not isinstance(output, ReplayOutput):
+        for line in replay.warnings(result):
+            talk(line)
+    return int(Exit.BAD) if result.replay.skipped else exit_code(result)

@@ -1,4 +1,4 @@
-"""Durations and bit rates in arguments, written with their units."""
+"""Durations and bit rates with their units: in arguments, and for people."""
 
 import math
 import re
@@ -7,6 +7,7 @@ from busbw.core.errors import UsageError
 
 DURATIONS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 BIT_RATES = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9, "tbit": 10**12}
+_SPANS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _NUMBER = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*([A-Za-z]*)\s*", re.ASCII)
 
 
@@ -34,3 +35,10 @@ def parse_bit_rate(text: str, option: str) -> float:
 def _value(text: str, factors: dict[str, float] | dict[str, int]) -> float:
     match = _NUMBER.fullmatch(text)
     return float(match.group(1)) * factors.get(match.group(2), math.nan) if match else math.nan
+
+
+def span(seconds: float) -> str:
+    """A duration for people: `10 s`, `2.5 min`, `12 h`, `3 d`."""
+    size, name = next((unit for unit in _SPANS if seconds >= unit[0]), _SPANS[-1])
+    value = seconds / size
+    return f"{round(value, 1 if value < 10 else None):g} {name}"

@@ -5,6 +5,7 @@ import os
 import threading
 from pathlib import Path
 
+from busbw.host.local import room
 from busbw.host.source import Source, once
 
 CALL = "file systems"
@@ -21,7 +22,7 @@ def read_file_systems(source: Source) -> dict[str, dict[str, int | str]] | None:
 
 
 def file_systems(paths: tuple[str, ...]) -> str:
-    """JSON by path: {"total", "free"} in bytes, {"files", "free_files"} in inodes (0 if it counts none), {"device"}; or {"error"}.
+    """JSON by path: what `room` says, and {"device"}; or {"error"}.
 
     All paths at once, each in a thread: statvfs(2) of a dead mount blocks until its server is back. Paths that do not exist are left out.
     """
@@ -37,11 +38,8 @@ def file_systems(paths: tuple[str, ...]) -> str:
 
 def _look(path: str, found: dict[str, dict[str, int | str]]) -> None:
     try:
-        stat, device = os.statvfs(path), Path(path).stat().st_dev
+        found[path] = {**room(path), "device": Path(path).stat().st_dev}
     except FileNotFoundError:
         found[path] = {}
     except OSError as error:
         found[path] = {"error": os.strerror(error.errno or 0).lower()}
-    else:
-        size = {"total": stat.f_blocks * stat.f_frsize, "free": stat.f_bavail * stat.f_frsize}
-        found[path] = {**size, "files": stat.f_files, "free_files": stat.f_favail, "device": device}

@@ -8,8 +8,10 @@ report = within(lambda source: examine(source), Live(), limit_s=60.0)
 """
 
 import os
+import pickle
 import signal
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
@@ -18,7 +20,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from busbw.core.errors import NoMeasurement
+from busbw.core.errors import BusbwError, NoMeasurement
 from busbw.host.process import die_with_parent
 from busbw.host.source import Reading, Source, Unavailable
 
@@ -133,6 +135,7 @@ class _Child:
 
     def _died(self, state: _State, reading: Key | None) -> None:
         """Its end while it read something is that read's fault: a library may crash."""
+        self._kill()
         code = self._wait()
         how = f"exit code {code}"
         if code is None:
@@ -158,14 +161,17 @@ class _Child:
     def give_up(self) -> None:
         """End it and what it started. One that hangs in the kernel stays until the kernel lets it go: nobody waits for that."""
         self._connection.close()
-        if not self.pid:
-            return
+        if self.pid:
+            self._kill()
+            self._wait()
+
+    def _kill(self) -> None:
+        """Kill it, if it has not ended, and what it started. Its pid is still its own: nobody has waited for it."""
         for kill in (os.killpg, os.kill):  # it may not have its own group yet
             try:
                 kill(self.pid, signal.SIGKILL)
             except (ProcessLookupError, PermissionError):
                 continue
-        self._wait()
 
 
 def _run(work: Callable[[Source], Any], source: Source, state: _State, connection: Connection) -> None:
@@ -175,17 +181,32 @@ def _run(work: Callable[[Source], Any], source: Source, state: _State, connectio
         die_with_parent()
         os.setsid()  # what it starts is ended with it
         _leave_streams()
-        connection.send(_outcome(work, _Followed(source, state, connection)))
+        connection.send_bytes(_outcome(work, _Followed(source, state, connection)))
         code = 0
     finally:
         os._exit(code)
 
 
-def _outcome(work: Callable[[Source], Any], source: Source) -> _Done | _Raised:
+def _outcome(work: Callable[[Source], Any], source: Source) -> bytes:
+    """The pickled _Done or _Raised."""
     try:
-        return _Done(work(source))
+        return pickle.dumps(_Done(work(source)))
     except Exception as error:  # noqa: BLE001 - raised again in the parent
-        return _Raised(error)
+        if not isinstance(error, BusbwError):
+            error.add_note(f"in the process that read this machine:\n{traceback.format_exc()}")
+        return _raised(error)
+
+
+def _raised(error: Exception) -> bytes:
+    """The pickled _Raised. An exception that cannot be read again becomes another one that names it."""
+    try:
+        data = pickle.dumps(_Raised(error))
+        pickle.loads(data)
+    except Exception:  # noqa: BLE001 - whatever its class raises
+        other = RuntimeError(f"{type(error).__name__}: {error}")
+        other.__notes__ = getattr(error, "__notes__", [])
+        return pickle.dumps(_Raised(other))
+    return data
 
 
 def _leave_streams() -> None:

@@ -11,12 +11,18 @@ _UNSYNCHRONIZED, _FAILED = 0x40, -1  # STA_UNSYNC of linux/timex.h
 
 
 def space(path: str) -> str:
-    """{"total", "free"} in bytes of a file system; Unavailable if it is not there."""
+    """JSON of `room`; Unavailable if there is no such file system."""
     try:
-        stat = os.statvfs(path)
+        return json.dumps(room(path))
     except OSError as error:
         raise Unavailable(f"{path}: {os.strerror(error.errno or 0).lower()}") from error
-    return json.dumps({"total": stat.f_blocks * stat.f_frsize, "free": stat.f_bavail * stat.f_frsize})
+
+
+def room(path: str) -> dict[str, int]:
+    """{"total", "free"} in bytes, {"files", "free_files"} in inodes (0 if it counts none): what users have of a file system. OSError."""
+    stat = os.statvfs(path)
+    size = {"total": stat.f_blocks * stat.f_frsize, "free": stat.f_bavail * stat.f_frsize}
+    return size | {"files": stat.f_files, "free_files": stat.f_favail}
 
 
 def accessible(folder: str) -> str:

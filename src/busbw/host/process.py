@@ -7,6 +7,8 @@ import resource
 import signal
 from pathlib import Path
 
+from busbw.host import hung
+
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 GONE = ""
 ENDED = frozenset({GONE, "Z", "X", "x"})
@@ -59,8 +61,15 @@ def name(pid: int) -> str:
 
 
 def command(pid: int) -> str:
-    """The command line of the process; '' if there is no such process, or it has ended."""
-    return _read(pid, "cmdline").replace("\0", " ").strip()
+    """The command line of the process; '' if there is no such process, it has ended, or it hangs."""
+    with contextlib.suppress(OSError):
+        return of_memory(pid, "cmdline").decode(errors="replace").replace("\0", " ").strip()
+    return ""
+
+
+def of_memory(pid: int, file: str) -> bytes:
+    """Its `cmdline`, `environ` or `maps`. OSError if it has ended, is another user's, or hangs in the kernel (TimeoutError)."""
+    return hung.answer(f"process {pid}", Path(f"/proc/{pid}/{file}").read_bytes)
 
 
 def thread_times(thread: int) -> tuple[float, float] | None:
@@ -77,12 +86,18 @@ def thread_times(thread: int) -> tuple[float, float] | None:
 
 def siblings() -> dict[int, str]:
     """State letters, by pid, of the other children of this process's parent."""
-    parent, own = os.getppid(), os.getpid()
-    found = {pid: fields for pid in _children(parent) if pid != own and (fields := stat_fields(_read(pid, "stat")))}
-    return {pid: letter for pid, (letter, of) in found.items() if of == parent}
+    found = children(os.getppid())
+    found.pop(os.getpid(), None)
+    return found
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> dict[int, str]:
+    """State letters, by pid, of the processes that `pid` started and those that it has taken over."""
+    found = {child: fields for child in _listed(pid) if (fields := stat_fields(_read(child, "stat")))}
+    return {child: letter for child, (letter, of) in found.items() if of == pid}
+
+
+def _listed(pid: int) -> list[int]:
     """Children of `pid`; all processes if the kernel was built without such lists (CONFIG_PROC_CHILDREN)."""
     try:
         lists = [(thread / "children").read_text(encoding="ascii") for thread in Path(f"/proc/{pid}/task").iterdir()]
@@ -110,3 +125,11 @@ def kill(pid: int) -> None:
     """Send SIGKILL to the process, if it still exists."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signal.SIGKILL)
+
+
+def kill_with_children(pid: int) -> None:
+    """Send SIGKILL to the process, to those that it started, and to those that these started."""
+    started = children(pid)
+    kill(pid)
+    for child in started:
+        kill_with_children(child)

@@ -33,13 +33,38 @@ def _check_programs() -> None:
 
 def up(spec: LabSpec) -> Lab:
     """Make a lab that stays until `down`. UsageError if there is one with this name, NoMeasurement if it cannot be made."""
-    return _make(spec, stays=True)
+    with announced(spec) as lab:
+        return msgspec.structs.replace(lab, owner=None)
+
+
+@contextlib.contextmanager
+def announced(spec: LabSpec) -> Iterator[Lab]:
+    """A lab that stays until `down` if the block, which says that it stands, is not interrupted. Else it goes as that of `made`."""
+    lab = _make(spec)
+    try:
+        yield lab
+    except KeyboardInterrupt:
+        with state.locked():
+            remove(lab)
+        raise
+    except BaseException:
+        _keep(lab)
+        raise
+    _keep(lab)
+
+
+def _keep(lab: Lab) -> None:
+    """From now on no process has to remove the lab."""
+    with state.locked():
+        there = state.read(lab.name)
+        if there and there.token == lab.token:  # nobody has removed it meanwhile
+            state.write(msgspec.structs.replace(lab, owner=None))
 
 
 @contextlib.contextmanager
 def made(spec: LabSpec) -> Iterator[Lab]:
     """A lab that is gone at the end, or after this process was killed with the next lab; errors as `up`."""
-    lab = _make(spec, stays=False)
+    lab = _make(spec)
     try:
         yield lab
     finally:
@@ -103,7 +128,7 @@ def status(lab: Lab) -> LabStatus:
     return LabStatus(lab=lab, leftover=state.left_behind(lab), hosts=hosts)
 
 
-def _make(spec: LabSpec, stays: bool) -> Lab:
+def _make(spec: LabSpec) -> Lab:
     spec.validate()
     check_root()
     network.check()
@@ -121,9 +146,6 @@ def _make(spec: LabSpec, stays: bool) -> Lab:
         try:
             state.write(lab)
             _build(lab)
-            if stays:
-                lab = msgspec.structs.replace(lab, owner=None)
-                state.write(lab)
         except BaseException as error:
             remove(lab)
             if isinstance(error, OSError):

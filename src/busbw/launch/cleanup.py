@@ -42,11 +42,13 @@ class Cleanup:
         self._segments: set[str] = set()
         self._folders: set[Path] = set()
         self._networks = {_network("self")}
+        self._started: dict[int, int] = {}  # when each process began that was seen: it stays one of the job's while it hangs
         self.on_record: Callable[[str], None] = lambda _path: None
 
     def record(self, pids: Iterable[int] | None = None) -> None:
         """Record the files of running processes (`pids`, by default all of the job). After they exit, the owner is unknown."""
         for pid in self.pids() if pids is None else pids:
+            self._started.setdefault(pid, process.start_time(pid))
             for segment in _segments(pid):
                 self.add(segment)
             self.record_folder(variables(pid).get(FOLDER, ""))
@@ -99,10 +101,14 @@ class Cleanup:
         self.see_launcher()
         wanted = f"{MARKER}={self.marker}".encode()
         found = []
-        for entry in Path("/proc").glob("[0-9]*/environ"):
+        for entry in Path("/proc").glob("[0-9]*"):
             try:
-                pid = int(entry.parent.name)
-                if (wanted in _environment(entry.parent).split(b"\0") or self._is_daemon(pid)) and _network(pid) in self._networks:
+                pid = int(entry.name)
+                if (wanted in _environment(pid).split(b"\0") or self._is_daemon(pid)) and _network(pid) in self._networks:
+                    found.append(pid)
+                    self._started[pid] = process.start_time(pid)
+            except TimeoutError:  # it hangs in the kernel
+                if self._started.get(pid) == process.start_time(pid):
                     found.append(pid)
             except OSError:  # exited meanwhile, or another user's
                 continue
@@ -122,7 +128,7 @@ def temporary() -> Path:
 def variables(pid: int) -> dict[str, str]:
     """The environment with which a process was started; empty if it has exited, or is another user's."""
     try:
-        text = _environment(Path(f"/proc/{pid}")).decode(errors="replace")
+        text = _environment(pid).decode(errors="replace")
     except OSError:
         return {}
     return dict(line.split("=", 1) for line in text.split("\0") if "=" in line)
@@ -136,20 +142,20 @@ def _network(pid: int | str) -> str:
         return ""
 
 
-def _environment(process: Path) -> bytes:
-    """The environment of a process, given as /proc/PID. OSError if it has exited, or is another user's."""
+def _environment(pid: int) -> bytes:
+    """The environment of a process. OSError if it has exited, is another user's, or hangs."""
     for _ in range(EXEC_READS):
-        found = (process / "environ").read_bytes()
-        if found or not _has_program(process):
+        found = process.of_memory(pid, "environ")
+        if found or not _has_program(pid):
             break
         time.sleep(EXEC_S)
     return found
 
 
-def _has_program(process: Path) -> bool:
+def _has_program(pid: int) -> bool:
     """Whether it is neither a kernel thread nor a zombie."""
     try:
-        return bool((process / "exe").readlink().name)
+        return bool(Path(f"/proc/{pid}/exe").readlink().name)
     except OSError:
         return False
 
@@ -157,7 +163,7 @@ def _has_program(process: Path) -> bool:
 def _segments(pid: int) -> Iterator[str]:
     """Shared memory files that a process has mapped."""
     try:
-        maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
+        maps = process.of_memory(pid, "maps").decode(errors="replace")
     except OSError:
         return
     for line in maps.splitlines():

@@ -5,15 +5,16 @@ whose daemon of Open MPI, or whose network for the job, fails.
 """
 
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import msgspec
 
 from busbw.core.errors import UsageError
-from busbw.host import memory_kills, process
+from busbw.host import hung, memory_kills, process
+from busbw.host.local import room
 from busbw.launch import remote
 from busbw.launch.agent import SSH_FAILED
 from busbw.launch.cleanup import SHARED, Cleanup, temporary, variables
@@ -81,11 +82,11 @@ def full() -> list[str]:
     found = []
     for folder, least in ((SHARED, LEAST_SHARED), (temporary(), LEAST_FREE)):
         try:
-            seen = shutil.disk_usage(folder)
+            seen = hung.answer(str(folder), partial(room, str(folder)))
         except OSError:
             continue
-        if seen.free < least:
-            found.append(f"{folder} has no room ({_size(seen.free)} of {_size(seen.total)} are free)")
+        if seen["free"] < least:
+            found.append(f"{folder} has no room ({_size(seen['free'])} of {_size(seen['total'])} are free)")
     return found
 
 
@@ -110,7 +111,7 @@ def ask(asks: Mapping[str, Ask], limit_s: float) -> dict[str, OnHost | None]:
     words = [sys.executable, "-m", "busbw.launch.on_host"]
     given = {host: msgspec.json.encode(one) for host, one in asks.items()}
     found: dict[str, OnHost | None] = {}
-    for done in remote.run_each(dict.fromkeys(asks, words), limit_s, given):
+    for done in remote.run_each(dict.fromkeys(asks, words), limit_s, given, together=True):
         if done.code in (None, SSH_FAILED):
             found[done.host] = None
             continue

@@ -17,6 +17,7 @@ from busbw.launch.failures import signal_words
 GATHER_S = 1.5  # from the first stall report to the last; the limits of ranks began within one operation of each other
 LIBRARY_S = 3.5  # the same, if NCCL's own report is expected
 ASK_S = 3.0  # for a host to answer; ranks wait longer than all of this before they exit
+MOST_S = 3 * ASK_S  # for all answers, also if processes of this host hang in the kernel
 MARGIN_S = 3.0
 LEAVING_S = (5.0, 60.0)  # at least and at most for the launcher to exit after the result is complete: --limit within these
 RECORDED_ROWS = 3  # after which the files of ranks are known; libraries make some with the first operation
@@ -228,7 +229,10 @@ class RankMonitor:
         """The reports of ranks, and what their hosts know of the job's processes."""
         asked = self.asked or self._ask_hosts()
         self.asked = None
-        seen = asked.result()
+        try:
+            seen = asked.result(MOST_S)
+        except TimeoutError:  # so much hangs on this host
+            seen = survey.Survey()
         self.unreachable = seen.unreachable
         silent = {rank: state for rank, state in seen.states.items() if rank not in self.stalled}
         if self.leaving:  # a rank that has ended is right then

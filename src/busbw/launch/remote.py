@@ -1,5 +1,6 @@
 """Runs one command on several hosts at once through the launch agent: ssh, or the agent that Open MPI is configured to use."""
 
+import contextlib
 import os
 import shlex
 import signal
@@ -14,13 +15,14 @@ from typing import BinaryIO, TypeVar
 import msgspec
 
 from busbw.host.addresses import local
-from busbw.host.process import die_with_parent
+from busbw.host.process import allow_open_files, die_with_parent
 from busbw.launch import agent
 from busbw.launch.hosts import is_host
 
 Answer = TypeVar("Answer")
 MOST = 64  # agents at once: sshd refuses more unauthenticated connections than MaxStartups, and each takes memory
 _POLL_S = 0.02
+_KILLED_S = 1.0  # for a killed process to end
 _ERROR_BYTES = 4096  # the last of what a host prints to stderr
 _MOST_BYTES = 128 << 20  # of an answer: they are kept in memory
 
@@ -85,18 +87,22 @@ def run(hosts: Sequence[str], words: Sequence[str], limit_s: float, given: bytes
     return run_each(dict.fromkeys(hosts, words), limit_s, dict.fromkeys(hosts, given))
 
 
-def run_each(words: Mapping[str, Sequence[str]], limit_s: float, given: Mapping[str, bytes]) -> list[Done]:
-    """Run the words of each host on it, MOST at a time; each has `limit_s` seconds and is killed then. In the order of the hosts.
+def run_each(words: Mapping[str, Sequence[str]], limit_s: float, given: Mapping[str, bytes], *, together: bool = False) -> list[Done]:
+    """Run the words of each host on it, with the host's `given` on stdin. In the order of the hosts.
 
-    `given` is what each command reads from its stdin.
+    MOST run at a time, and each has `limit_s` seconds. With `together` all run at the same time, and the limit is one for all. What
+    has not ended then is killed.
     """
-    hosts = list(words)
+    hosts, most = list(words), len(words) if together else MOST
     waiting, running, done = list(hosts), dict[str, _Running](), dict[str, Done]()
+    if together:
+        allow_open_files()  # two for each host
+    end = time.monotonic() + limit_s
     try:
         while waiting or running:
-            while waiting and len(running) < MOST:
+            while waiting and len(running) < most:
                 host = waiting.pop(0)
-                started = _start(host, words[host], given[host], limit_s)
+                started = _start(host, words[host], given[host], end if together else time.monotonic() + limit_s)
                 if isinstance(started, Done):
                     done[host] = started
                 else:
@@ -113,7 +119,7 @@ def run_each(words: Mapping[str, Sequence[str]], limit_s: float, given: Mapping[
     return [done[host] for host in hosts]
 
 
-def _start(host: str, words: Sequence[str], given: bytes, limit_s: float) -> _Running | Done:
+def _start(host: str, words: Sequence[str], given: bytes, deadline: float) -> _Running | Done:
     if not is_host(host):  # a name that a program reported
         return Done(host, 127, b"", "this is not a host name")
     line = command(host, words)
@@ -128,7 +134,7 @@ def _start(host: str, words: Sequence[str], given: bytes, limit_s: float) -> _Ru
         out.close()
         error.close()
         return Done(host, 127, b"", f"{line[0]}: {failure.strerror}")
-    return _Running(host, process, out, error, time.monotonic() + limit_s)
+    return _Running(host, process, out, error, deadline)
 
 
 def _end(one: _Running, why: str = "") -> Done:
@@ -142,9 +148,10 @@ def _end(one: _Running, why: str = "") -> Done:
 
 
 def kill(process: "subprocess.Popen[bytes]") -> None:
-    """Kill a process that has a session of its own, and what it started there."""
+    """Kill a process that has a session of its own, and what it started there. One that hangs in the kernel is left to it."""
     os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_KILLED_S)
 
 
 def last_bytes(errors: BinaryIO) -> str:

@@ -131,6 +131,13 @@ def _at_ideal_s(row: Replayed) -> float | None:
     return row.weight * row.row.calls * row.row.bytes * float(collective.bus_factor(row.ranks)) / row.ideal
 
 
+def warnings(result: ReplayResult) -> list[str]:
+    """What a format without the text's last lines leaves out: calls that were not replayed, notes and errors."""
+    replay = result.replay
+    lines = [f"warning: skipped {counted(count, 'call')}: {reason}" for reason, count in replay.skipped.items()]
+    return lines + [f"note: {note}" for note in replay.notes] + [f"error: {error}" for error in result.errors]
+
+
 def torch_csv(result: ReplayResult) -> str:
     """The lines that the PyTorch benchmark prints for --pattern, in the pattern's order; the algorithm is the one that ran."""
     return TORCH_HEADER + "".join(_torch_line(row) for row in result.replay.rows)

@@ -153,7 +153,9 @@ def test_traffic_class_of_each_port():
     assert [found[name].verdict for name in ("mlx5_0", "mlx5_1", "mlx5_2")] == [PASS, WARN, PASS]
     assert "DSCP 26" in found["mlx5_1"].message and "DSCP 10" in found["mlx5_1"].message
     assert found["mlx5_1"].fix == "export NCCL_IB_TC=41"
-    assert found[""].verdict is UNKNOWN
+    assert (found[""].verdict, found[""].optional) == (UNKNOWN, True)
+    tree.error("/sys/class/infiniband/mlx5_3/tc/1/traffic_class", "input/output error")
+    assert [one.optional for one in run("nccl-ib-tc", tree) if one.verdict is UNKNOWN] == [False]
 
 
 def test_traffic_class_is_skipped_on_infiniband():
@@ -292,8 +294,21 @@ def test_srun_that_fails_lists_no_plugins(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Unavailable, match=r"srun ended with exit code 1: srun: fatal: Could not establish"):
         pmix_listing()
-    one = only("slurm-mpi", healthy().failing("srun-mpi", "srun ended with exit code 1: srun: fatal"))
-    assert (one.verdict, one.optional) == (UNKNOWN, True)
+
+
+@pytest.mark.parametrize(
+    ("reason", "optional"),
+    [
+        ("srun ended with exit code 1: srun: fatal: Could not establish a configuration source", True),
+        ("srun ended with exit code 1: srun: fatal: something else", False),
+        ("srun did not finish within 10 s", False),
+        ("input/output error", False),
+    ],
+)
+def test_srun_of_a_host_in_no_cluster_says_nothing_of_the_host(reason, optional):
+    one = only("slurm-mpi", healthy().failing("srun-mpi", reason))
+    assert (one.verdict, one.optional) == (UNKNOWN, optional)
+    assert reason in one.message
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from looking import found, of
 
 from busbw.check.gpu.nvlink_registers import reading
-from busbw.check.kernel_log.log import age
 from busbw.core.finding import Verdict
 from busbw.host.kernel_log import logged_xids
 
@@ -176,11 +175,6 @@ def test_a_log_that_cannot_be_read_is_told(name, reason, optional, fix):
     (one,) = found(name, lambda tree: tree.failing("kmsg", reason))
     assert (one.verdict, one.optional, one.fix) == (UNKNOWN, optional, fix)
     assert reason in one.message
-
-
-def test_spans_of_time():
-    seen = [age(seconds) for seconds in (0, 1, 59, 60, 3599, 3600, 86399, 86400, 30 * 86400)]
-    assert seen == ["0 s", "1 s", "59 s", "1 min", "60 min", "1 h", "24 h", "1 d", "30 d"]
 
 
 def test_a_log_that_lost_its_beginning_says_how_far_it_reaches():

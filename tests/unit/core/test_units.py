@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
-from busbw.core.units import BIT_RATES, DURATIONS, duration, parse_bit_rate, parse_delay
+from busbw.core.units import BIT_RATES, DURATIONS, duration, parse_bit_rate, parse_delay, span
 
 NUMBERS = st.floats(0.001, 1e6).map(lambda number: round(number, 3)).filter(lambda number: number > 0)
 
@@ -56,3 +56,14 @@ def test_zero_needs_no_unit():
 def test_a_number_alone_has_the_unit_that_the_caller_gives(number):
     assert duration(str(number), bare=1.0) == number
     assert math.isnan(duration(str(number)))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"), (2.5, "2.5 s"), (10, "10 s"), (59, "59 s"), (60, "1 min"), (150, "2.5 min"), (3599, "60 min"), (3600, "1 h"),
+        (86_399, "24 h"), (86_400, "1 d"), (3 * 86_400, "3 d"), (9.94 * 86_400, "9.9 d"), (30.4 * 86_400, "30 d"),
+    ],
+)  # fmt: skip
+def test_a_duration_for_people_has_one_decimal_where_it_counts(seconds, text):
+    assert span(seconds) == text

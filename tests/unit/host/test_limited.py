@@ -4,7 +4,10 @@ import faulthandler
 import os
 import select
 import signal
+import traceback
+from collections.abc import Callable
 from pathlib import Path
+from threading import Lock
 
 import pytest
 
@@ -120,6 +123,37 @@ def test_errors_of_the_work_are_raised_with_their_hint() -> None:
     with pytest.raises(UsageError, match="no such check") as raised:
         within(work, Live(), limit_s=60)
     assert raised.value.hint == "busbw check --list"
+
+
+class Odd(Exception):
+    """An exception that is pickled, but not read again: it wants two arguments."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(f"{first} and {second}")
+
+
+def broken(_source: Source) -> None:
+    raise Odd("this", "that")
+
+
+def keeps(_source: Source) -> object:
+    return {"lock": Lock()}
+
+
+@pytest.mark.parametrize(
+    ("work", "message"),
+    [
+        (lambda source: source.nothing, "AttributeError: '_Followed' object has no attribute 'nothing'"),
+        (broken, "Odd: this and that"),
+        (keeps, "TypeError: cannot pickle '_thread.lock' object"),
+    ],
+)
+def test_a_bug_in_the_work_is_named_with_its_traceback(work: Callable[[Source], object], message: str) -> None:
+    with pytest.raises(Exception) as raised:
+        within(work, Live(), limit_s=60)
+    text = "".join(traceback.format_exception(raised.value))
+    assert message in text
+    assert "in the process that read this machine:\nTraceback (most recent call last):" in text
 
 
 def test_a_child_that_is_killed_between_reads_is_reported() -> None:

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from busbw.check.doctor.patient import Patient
 from busbw.core.reports import Here
-from busbw.launch import on_host, survey
+from busbw.launch import on_host, remote, survey
 from busbw.launch.cleanup import FOLDER, MARKER, Cleanup
+from busbw.launch.hosts import Host
 from busbw.launch.on_host import Ask
 
 Agent = Callable[[str], None]
@@ -88,6 +90,24 @@ def test_a_stopped_launcher_is_a_helper_and_no_rank() -> None:
 def test_only_silence_or_ssh_failure_mean_unreachable(agent_does: Agent, script: str, expected: object) -> None:
     agent_does(script)
     assert on_host.ask({"h1": Ask("none")}, 0.5) == expected
+
+
+def surveyed(hosts: list[str]) -> bool:
+    return all(on_host.ask({host: Ask("none") for host in hosts}, 30).values())
+
+
+def examined(hosts: list[str]) -> bool:
+    done = Patient(tuple(map(Host, hosts)), 30).on_each(["true"], dict.fromkeys(hosts, b""))
+    return all(one.code == 0 for one in done)
+
+
+@pytest.mark.parametrize("ask", [surveyed, examined])
+def test_hosts_that_share_a_limit_are_asked_at_the_same_time(
+    ask: Callable[[list[str]], bool], agent_does: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "MOST", 1)
+    agent_does(f'touch {tmp_path}/asked.$1; until [ -e {tmp_path}/asked.h3 ]; do sleep 0.02; done; shift; exec sh -c "$*"')
+    assert ask(["h1", "h2", "h3"])
 
 
 def test_a_missing_agent_gives_no_answers(monkeypatch: pytest.MonkeyPatch) -> None:

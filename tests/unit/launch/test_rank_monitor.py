@@ -5,12 +5,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
 from busbw.core.reports import Gone, Here, Leaving, Stalled, encode
 from busbw.host import memory_kills
+from busbw.launch import rank_monitor
 from busbw.launch.cleanup import MARKER
 from busbw.launch.rank_monitor import GATHER_S, LEAVING_S, MARGIN_S, RankMonitor
 
@@ -38,6 +40,15 @@ def monitor(sleepers: list[subprocess.Popen[bytes]], limit_s: float = 5.0) -> Ra
 
 def stands(sleepers: list[subprocess.Popen[bytes]], rank: int) -> str:
     return encode(Stalled(rank, HOST, sleepers[rank].pid, "timing", "8", 3, 5.0))
+
+
+def test_a_host_that_says_nothing_about_itself_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rank_monitor, "MOST_S", 0.0)
+    made = RankMonitor(2, (), 5, 5)
+    made.take(encode(Here(0, HOST, 1)))
+    made.take(encode(Stalled(0, HOST, 1, "timing", "8", 3, 5.0)))
+    made.asked = Future()
+    assert made.evidence().stalled.keys() == {0}
 
 
 def test_requested_interfaces_are_watched_if_present() -> None:

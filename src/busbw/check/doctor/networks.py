@@ -13,7 +13,6 @@ from busbw.core.checking import Stage
 from busbw.core.errors import UsageError
 from busbw.core.shell_words import filled
 from busbw.core.sizes import counted
-from busbw.launch import remote
 from busbw.launch.interfaces import is_cidr, resolve
 
 PORTS = (20000, 30000)  # below the kernel's ephemeral range, above common services
@@ -84,7 +83,7 @@ def _mtus(patient: Patient) -> Stage | None:
 def tcp(patient: Patient) -> Stage:
     """Every host connects to every other on every common subnet, to a port that nothing else uses."""
     bad: dict[IPv4Network, dict[str, str]] = {}
-    for done in remote.run_each(dict.fromkeys(patient.names, patient.node("connect")), patient.limit_s, _spoken(patient)):
+    for done in patient.on_each(patient.node("connect"), _spoken(patient)):
         try:
             for label, reason in done.answer(dict[str, dict[str, str]])["failed"].items():
                 network, _, other = label.partition(" ")

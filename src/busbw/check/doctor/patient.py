@@ -1,7 +1,7 @@
 """What the stages of the launch doctor share: the hosts, their answers, and the network that works."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Interface, IPv4Network
 from typing import TypedDict
@@ -51,8 +51,12 @@ class Patient:
         return [host.name for host in self.hosts]
 
     def on_all(self, words: Sequence[str], given: bytes = b"") -> list[Done]:
-        """Run a command on all hosts, with `given` on its stdin."""
-        return remote.run(self.names, words, self.limit_s, given)
+        """Run a command on all hosts at the same time, with `given` on its stdin."""
+        return self.on_each(words, dict.fromkeys(self.names, given))
+
+    def on_each(self, words: Sequence[str], given: Mapping[str, bytes]) -> list[Done]:
+        """Run a command on all hosts at the same time, with the host's `given` on its stdin."""
+        return remote.run_each(dict.fromkeys(self.names, words), self.limit_s, given, together=True)
 
     def node(self, work: str) -> list[str]:
         """The command for a host's part of the work, which it reads from stdin."""

@@ -4,11 +4,12 @@ import re
 from dataclasses import dataclass, field
 
 from busbw.check.gpu import nvlink_registers
-from busbw.check.kernel_log.log import age, evidence, repeated
+from busbw.check.kernel_log.log import evidence, repeated
 from busbw.core.checking import Found
 from busbw.core.finding import Verdict
 from busbw.core.overall import SEVERITY
 from busbw.core.sxids import WORDS
+from busbw.core.units import span
 from busbw.host.gpu import short_bus
 from busbw.host.kernel_log import LoggedXid, logged_xids
 from busbw.host.past_kernel_log import Line, PastLog
@@ -39,7 +40,7 @@ class Event:
     @property
     def counted(self) -> str:
         """` x 3, 2 h ago`."""
-        return f"{repeated(self.times)}, {age(self.age_s)} ago"
+        return f"{repeated(self.times)}, {span(self.age_s)} ago"
 
 
 def events(log: PastLog, *, switch: bool) -> list[Event]:

@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from busbw.check.base import Check, passed
-from busbw.check.kernel_log.log import age, evidence, reaches, repeated, unread_log, worst_first
+from busbw.check.kernel_log.log import evidence, reaches, repeated, unread_log, worst_first
 from busbw.check.machine import Machine
 from busbw.core.checking import Found
 from busbw.core.finding import Verdict
 from busbw.core.kernel_rule import BOOT_S, SUBJECT, KernelRule, Sign
 from busbw.core.overall import SEVERITY
 from busbw.core.shell_words import word
+from busbw.core.units import span
 from busbw.host.gpu import short_bus
 from busbw.host.kernel_log import logged_xids
 from busbw.host.nvml_health import read_health
@@ -118,7 +119,7 @@ def _of_subject(rule: KernelRule, name: str, group: list[tuple[Verdict, Seen]], 
 
 def _text(seen: Seen, log: PastLog) -> str:
     left = ", left by the previous boot" if seen.sign.left_over and seen.line.at_s <= BOOT_S else ""
-    return f"{seen.says}{repeated(seen.times)}, {age(log.age_s(seen.line))} ago{left}"
+    return f"{seen.says}{repeated(seen.times)}, {span(log.age_s(seen.line))} ago{left}"
 
 
 def _over(seen: list[Seen], log: PastLog) -> Found:

@@ -4,15 +4,10 @@ from busbw.check.base import DENIED, unanswered
 from busbw.core.checking import Evidence, Found
 from busbw.core.kernel_rule import KMSG
 from busbw.core.overall import SEVERITY
+from busbw.core.units import span
 from busbw.host.past_kernel_log import Line, PastLog
 
-UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 ON_HOST = "busbw check, on the host as root"
-
-
-def age(seconds: float) -> str:
-    """`3 h`."""
-    return next((f"{seconds / unit:.0f} {name}" for unit, name in UNITS if seconds >= unit), "0 s")
 
 
 def worst_first(findings: list[Found]) -> list[Found]:
@@ -22,7 +17,7 @@ def worst_first(findings: list[Found]) -> list[Found]:
 
 def reaches(log: PastLog) -> str:
     """How far back the log goes: `12 d`."""
-    return age(log.now_s - log.begins_s)
+    return span(log.now_s - log.begins_s)
 
 
 def repeated(times: int) -> str:

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, not_offered, passed, skipped, warned
+from busbw.check.base import Check, not_offered, passed, skipped, unread, warned
 from busbw.check.launcher.programs import pmix_listing
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.errors import NoMeasurement
 from busbw.launch import slurm
+
+UNCONFIGURED = "Could not establish a configuration source"  # srun without slurm.conf, and without a server that has one
 
 ROW = CheckRow(
     id="BW205",
@@ -27,7 +29,10 @@ def look(machine: Machine) -> Iterator[Found]:
     """What srun lists."""
     reading = machine.call("srun-mpi", pmix_listing)
     if reading.text is None:
-        yield not_offered("", f"srun's list of MPI plugins cannot be read: {reading.reason}", fix="scontrol ping")
+        if UNCONFIGURED in reading.reason:
+            yield not_offered("", f"this host is in no Slurm cluster: {reading.reason}", fix="scontrol ping")
+        else:
+            yield unread("", reading, "srun's list of MPI plugins", fix="scontrol ping")
         return
     if not reading.text:
         yield skipped("no srun on PATH")

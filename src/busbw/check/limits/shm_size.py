@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from busbw.check.base import Check, failed, passed, unread, warned
 from busbw.check.machine import Machine
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.host.local import space
+from busbw.host.mounts import read_space
 
 PATH = "/dev/shm"
 LEAST, TOO_SMALL = 1 << 30, 64 << 20  # the second is Docker's default
@@ -29,7 +29,7 @@ ROW = CheckRow(
 
 def look(machine: Machine) -> Iterator[Found]:
     """The free space, which files left by ended jobs reduce."""
-    reading = machine.call(f"space {PATH}", lambda: space(PATH))
+    reading = read_space(machine, PATH)
     if reading.text is None:
         yield unread("", reading, f"the size of {PATH}")
         return

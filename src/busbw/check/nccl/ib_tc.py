@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, no_environment, not_offered, passed, skipped, warned
+from busbw.check.base import Check, no_environment, not_offered, passed, skipped, unanswered, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nccl.settings import READS, Setting, known, settings
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
@@ -51,7 +51,8 @@ def _ports(machine: Machine, setting: Setting) -> Iterator[Found]:
     unread = [port for port, path in paths.items() if machine.text(path) is None]
     if unread:
         what = f"{VARIABLE} is {decoded(parse_int(setting.value))}; the ports' own class cannot be read"
-        yield not_offered("", f"{what}: {machine.read(paths[unread[0]]).reason}", setting.evidence())
+        reason = machine.read(paths[unread[0]]).reason
+        yield unanswered("", f"{what}: {reason}", reason, setting.evidence())
     for port, path in paths.items():
         if port not in unread:
             yield _compared(setting, port, path, machine.text(path) or "")

@@ -8,9 +8,10 @@ from busbw.check.base import Check, failed, passed, skipped, unanswered, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import cabled, counts, evidence, hardware
 from busbw.check.nic.symbol_errors import CLEAR
-from busbw.check.rates import DAY_S, HOUR_S, LOADED, Count, interval_s, span, too_fast, with_rises
+from busbw.check.rates import DAY_S, HOUR_S, LOADED, Count, interval_s, too_fast, with_rises
 from busbw.core.checking import CheckRow, Found, Layer
 from busbw.core.shell_words import filled
+from busbw.core.units import span
 
 MANY = 5  # Azure's health check allows fewer in 24 hours
 

@@ -6,10 +6,11 @@ from statistics import median
 from busbw.check.base import Check, not_offered, passed, warned
 from busbw.check.machine import Machine
 from busbw.check.nvlink.linked import linked
-from busbw.check.rates import LOADED, interval_s, span
+from busbw.check.rates import LOADED, interval_s
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.shell_words import filled
 from busbw.core.sizes import counted
+from busbw.core.units import span
 from busbw.host.gpu_health import GpuHealth
 from busbw.host.nvml_health import read_health
 

@@ -6,10 +6,11 @@ from busbw.check.base import Check, not_offered, passed, skipped, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.parts import NONE
 from busbw.check.pcie.aer import Counts, counts
-from busbw.check.rates import HOUR_S, NOT_KNOWN, interval_s, risen, span, too_fast
+from busbw.check.rates import HOUR_S, NOT_KNOWN, interval_s, risen, too_fast
 from busbw.core.checking import CheckRow, Evidence, Found, Layer
 from busbw.core.shell_words import filled
 from busbw.core.sizes import counted
+from busbw.core.units import span
 from busbw.host.pci import read_link
 
 BIT_ERRORS = 1e-12  # the largest bit error rate of a lane that the specification allows
