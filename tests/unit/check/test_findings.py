@@ -63,12 +63,22 @@ def short(title: str, findings: list[Checked]) -> list[str]:
     return [f"  {title}: {count} {one.verdict.value}{' (optional)' * one.optional}: {one.message}" for count, one in kinds]
 
 
+def proof(finding: Checked) -> list[str]:
+    """Its evidence and fix."""
+    lines = [f"    {one.where}: {one.seen!r}" + (f", not {one.expected!r}" if one.expected else "") for one in finding.evidence]
+    return [*lines, *(f"    $ {line}" for line in finding.fix.splitlines())]
+
+
 def whole(findings: list[Checked]) -> list[str]:
     """All subjects, with message, evidence and fix of the first."""
     first = findings[0]
-    lines = [f"  {first.verdict.value} {', '.join(one.subject or 'machine' for one in findings)}: {first.message}"]
-    lines += [f"    {one.where}: {one.seen!r}" + (f", not {one.expected!r}" if one.expected else "") for one in first.evidence]
-    return [*lines, *(f"    $ {line}" for line in first.fix.splitlines())]
+    title = f"  {first.verdict.value} {', '.join(one.subject or 'machine' for one in findings)}: {first.message}"
+    return [title, *proof(first)]
+
+
+def right(findings: list[Checked]) -> list[str]:
+    """How many parts there are with each verdict, with the message, evidence and fix of the first."""
+    return [line for group in grouped(findings) for line in (*short("healthy", group), *proof(group[0]))]
 
 
 def told(name: str) -> list[str]:
@@ -77,7 +87,7 @@ def told(name: str) -> list[str]:
     tree, change = copy.deepcopy(case) if isinstance(case, tuple) else (healthy(), case)
     source = Failing(tree.source())
     usual = check.run(Machine(source))
-    lines = [f"{check.row.id} {name}", *short("healthy", usual)]
+    lines = [f"{check.row.id} {name}", *right(usual)]
     for kind in sorted(source.kinds - IDENTITY) if name != ALL_FILES else ():
         now = check.run(Machine(Failing(tree.source(), kind)))
         lines += short(f"no {kind}", [one for one in now if one not in usual])
