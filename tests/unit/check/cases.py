@@ -9,5 +9,7 @@ from cases_nccl import NCCL
 from cases_nic import NIC
 from cases_os import OS
 from cases_pcie import PCIE
+from tree import Change, Tree
 
+MORE: dict[str, dict[str, Change | Tree]] = {}
 CASES = GPU | PCIE | NIC | OS | NCCL | KERNEL_LOG

@@ -4,12 +4,15 @@ import copy
 import re
 from collections.abc import Callable, Iterable
 from datetime import date
+from functools import cache
 
 import pytest
-from cases import CASES
+from cases import CASES, MORE
 from equipped import LOSSES, equipped
 from healthy import healthy
+from tree import Change, Tree
 
+from busbw.check.base import Check
 from busbw.check.expect import file
 from busbw.check.expect.judging import Expect, judge
 from busbw.check.expect.learn import learn
@@ -81,6 +84,22 @@ def right(findings: list[Checked]) -> list[str]:
     return [line for group in grouped(findings) for line in (*short("healthy", group), *proof(group[0]))]
 
 
+@cache
+def elsewhere() -> dict[str, Machine]:
+    """Machines of other kinds than the healthy server."""
+    trees = {
+        "virtual machine": healthy().files("/sys/class/dmi/id", sys_vendor="QEMU"),
+        "container": healthy().file("/.dockerenv", ""),
+        "not as root": healthy().call("euid", "1000"),
+        "InfiniBand": healthy(layer="InfiniBand"),
+        "no GPU": healthy(gpus=0),
+        "no port": healthy(ports=0),
+        "neither": healthy(gpus=0, ports=0),
+        "nothing can be read": Tree(),
+    }
+    return {title: Machine(tree.source()) for title, tree in trees.items()}
+
+
 def told(name: str) -> list[str]:
     """All of a check."""
     check, case = find(name), CASES[name]
@@ -91,9 +110,26 @@ def told(name: str) -> list[str]:
     for kind in sorted(source.kinds - IDENTITY) if name != ALL_FILES else ():
         now = check.run(Machine(Failing(tree.source(), kind)))
         lines += short(f"no {kind}", [one for one in now if one not in usual])
+    others: dict[tuple[str, ...], list[str]] = {}
+    for title, machine in elsewhere().items():
+        others.setdefault(tuple(short("", [one for one in check.run(machine) if one not in usual])), []).append(title)
+    lines += [f"  {', '.join(titles)}{line.strip()}" for texts, titles in others.items() for line in texts]
+    for title, another in MORE.get(name, {}).items():
+        lines += [f"  {title}:", *(f"  {line}" for line in differing(check, another, tree, usual))]
     change(tree)
     found = [one for one in check.run(Machine(tree.source())) if one.verdict in BAD]
     return [*lines, *(line for group in grouped(found) for line in whole(group)), ""]
+
+
+def differing(check: Check, another: Change | Tree, tree: Tree, usual: list[Checked]) -> list[str]:
+    """What it finds after a change and not before, or on another tree, from the worst on."""
+    if isinstance(another, Tree):
+        tree, usual = another, []
+    else:
+        tree = copy.deepcopy(tree)
+        another(tree)
+    found = [one for one in check.run(Machine(tree.source())) if one not in usual]
+    return [line for group in grouped(found) for line in whole(group)]
 
 
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.name.lower())
