@@ -1,6 +1,7 @@
 """For each check a change that makes it fire on the healthy server, and for some the servers on which it passes.
 
-A case is a change, or (server, change) where only another server has what is checked.
+A case is a change, or (server, change) where only another server has what is checked. MORE has further variants of that server by title: a
+change, two changes with a minute between them, or another server.
 """
 
 from cases_gpu import GPU
@@ -9,7 +10,9 @@ from cases_nccl import NCCL
 from cases_nic import NIC
 from cases_os import OS
 from cases_pcie import PCIE
+from more_pcie import MORE_PCIE
 from tree import Change, Tree
 
-MORE: dict[str, dict[str, Change | Tree]] = {}
+Variant = Change | Tree | tuple[Change, Change]
 CASES = GPU | PCIE | NIC | OS | NCCL | KERNEL_LOG
+MORE: dict[str, dict[str, Variant]] = MORE_PCIE

@@ -7,7 +7,7 @@ from datetime import date
 from functools import cache
 
 import pytest
-from cases import CASES, MORE
+from cases import CASES, MORE, Variant
 from equipped import LOSSES, equipped
 from healthy import healthy
 from tree import Change, Tree
@@ -97,7 +97,14 @@ def elsewhere() -> dict[str, Machine]:
         "neither": healthy(gpus=0, ports=0),
         "nothing can be read": Tree(),
     }
-    return {title: Machine(tree.source()) for title, tree in trees.items()}
+    machines = {title: Machine(tree.source()) for title, tree in trees.items()}
+    return machines | {"a minute later": later(healthy(), healthy())}
+
+
+def later(before: Tree, now: Tree) -> Machine:
+    """A machine after its earlier reading."""
+    now.file("/proc/uptime", "100060.0 1.0")
+    return Machine(now.source(), Machine(before.source()))
 
 
 def told(name: str) -> list[str]:
@@ -121,15 +128,24 @@ def told(name: str) -> list[str]:
     return [*lines, *(line for group in grouped(found) for line in whole(group)), ""]
 
 
-def differing(check: Check, another: Change | Tree, tree: Tree, usual: list[Checked]) -> list[str]:
-    """What it finds after a change and not before, or on another tree, from the worst on."""
+def differing(check: Check, another: Variant, tree: Tree, usual: list[Checked]) -> list[str]:
+    """What it finds after a change and not before, in the minute between two changes, or on another tree, from the worst on."""
     if isinstance(another, Tree):
-        tree, usual = another, []
+        machine, usual = Machine(another.source()), []
+    elif isinstance(another, tuple):
+        machine = later(*(made(tree, change) for change in another))
     else:
-        tree = copy.deepcopy(tree)
-        another(tree)
-    found = [one for one in check.run(Machine(tree.source())) if one not in usual]
-    return [line for group in grouped(found) for line in whole(group)]
+        machine = Machine(made(tree, another).source())
+    now = check.run(machine)
+    gone = short("no longer", [one for one in usual if one not in now])
+    return [*(line for group in grouped(one for one in now if one not in usual) for line in whole(group)), *gone]
+
+
+def made(tree: Tree, change: Change) -> Tree:
+    """A changed copy."""
+    tree = copy.deepcopy(tree)
+    change(tree)
+    return tree
 
 
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.name.lower())
