@@ -10,9 +10,10 @@ from cases_nccl import NCCL
 from cases_nic import NIC
 from cases_os import OS
 from cases_pcie import PCIE
+from more_links import MORE_NVLINK, MORE_ROCE
 from more_pcie import MORE_PCIE
 from tree import Change, Tree
 
 Variant = Change | Tree | tuple[Change, Change]
 CASES = GPU | PCIE | NIC | OS | NCCL | KERNEL_LOG
-MORE: dict[str, dict[str, Variant]] = MORE_PCIE
+MORE: dict[str, dict[str, Variant]] = MORE_PCIE | MORE_NVLINK | MORE_ROCE

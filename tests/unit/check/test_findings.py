@@ -60,10 +60,14 @@ def grouped(findings: Iterable[Checked]) -> list[list[Checked]]:
     return list(groups.values())
 
 
+def optional(finding: Checked) -> str:
+    return " (optional)" * finding.optional
+
+
 def short(title: str, findings: list[Checked]) -> list[str]:
     """How many parts there are with each verdict, and the message of the first."""
     kinds = [(len(group), group[0]) for group in grouped(findings)]
-    return [f"  {title}: {count} {one.verdict.value}{' (optional)' * one.optional}: {one.message}" for count, one in kinds]
+    return [f"  {title}: {count} {one.verdict.value}{optional(one)}: {one.message}" for count, one in kinds]
 
 
 def proof(finding: Checked) -> list[str]:
@@ -75,7 +79,7 @@ def proof(finding: Checked) -> list[str]:
 def whole(findings: list[Checked]) -> list[str]:
     """All subjects, with message, evidence and fix of the first."""
     first = findings[0]
-    title = f"  {first.verdict.value} {', '.join(one.subject or 'machine' for one in findings)}: {first.message}"
+    title = f"  {first.verdict.value} {', '.join(one.subject or 'machine' for one in findings)}{optional(first)}: {first.message}"
     return [title, *proof(first)]
 
 
@@ -143,7 +147,7 @@ def differing(check: Check, another: Variant, tree: Tree, usual: list[Checked]) 
 
 def made(tree: Tree, change: Change) -> Tree:
     """A changed copy."""
-    tree = copy.deepcopy(tree)
+    tree = tree.copy()
     change(tree)
     return tree
 
