@@ -11,9 +11,11 @@ from cases_nic import NIC
 from cases_os import OS
 from cases_pcie import PCIE
 from more_links import MORE_NVLINK, MORE_ROCE
+from more_nccl import MORE_LAUNCHER, MORE_NCCL
+from more_os import MORE_CPU, MORE_KERNEL, MORE_LIMITS
 from more_pcie import MORE_PCIE
 from tree import Change, Tree
 
 Variant = Change | Tree | tuple[Change, Change]
 CASES = GPU | PCIE | NIC | OS | NCCL | KERNEL_LOG
-MORE: dict[str, dict[str, Variant]] = MORE_PCIE | MORE_NVLINK | MORE_ROCE
+MORE: dict[str, dict[str, Variant]] = MORE_PCIE | MORE_NVLINK | MORE_ROCE | MORE_KERNEL | MORE_LIMITS | MORE_CPU | MORE_NCCL | MORE_LAUNCHER
