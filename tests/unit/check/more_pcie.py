@@ -5,11 +5,17 @@ import json
 from healthy import healthy
 from healthy_gpu import all_changed
 from healthy_pcie import CORRECTABLE, DEVICES, NVME, bridges, config, gpu_bdf, port_bdf
+from loads import loading
 from tree import Change, Tree
 
 GPU, GPU_4, PORT, PORT_5 = (f"{DEVICES}/{bdf}" for bdf in (gpu_bdf(2), gpu_bdf(4), port_bdf(3), port_bdf(5)))
 ROOT, UP, DOWN = bridges(2, gpu=True)
 BRIDGES = [f"{DEVICES}/{bdf}" for index in range(8) for gpu in (True, False) for bdf in bridges(index, gpu=gpu)]
+
+
+def both(*changes: Change) -> Change:
+    """Several changes."""
+    return lambda tree: [change(tree) for change in changes]
 
 
 def each(paths, change) -> Change:
@@ -166,6 +172,7 @@ MORE_PCIE = {
     },
     "pcie-load-link": {
         "fewer lanes": under({"width": 8}, {"gen": 4}),
+        "down to": both(under({}, {"gen": 4}), loading(first=3, gen=1)),
         "generation or lanes are not known": under({"gen": None}, {"width": None}),
         "nothing is known of the GPU": under({"gen_max": None}, {"width_max": None}),
     },
