@@ -289,7 +289,7 @@ MORE_ROCE = {
         "one in a minute": (statistic(tx_pause_storm_error_events=2), statistic(tx_pause_storm_error_events=3)),
     },
     "roce-trust": {
-        "a bond": bonded(),
+        "a bond": bonded().file("/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0", "bond0"),
         "a driver without mlnx_qos": both(
             lambda tree: tree.file(f"{NET}/qos/trust", "pcp"),
             lambda tree: tree.link("/sys/class/infiniband/mlx5_3/device/driver", "../../../../bus/pci/drivers/irdma"),

@@ -198,6 +198,12 @@ MORE_LIMITS = {
         "few files": full("/var", files=10**7, free_files=99_999),
         "no file": full("/var", files=10**7, free_files=0),
         "few files and little room": both(full("/var", free=GIB, files=10**7, free_files=1), full("/", free=2 * GIB)),
+        "the fullest first, by room or by files": both(
+            full("/var", files=2 * 10**6, free_files=99_999), full("/", total=100 * GIB, free=GIB)
+        ),
+        "both are as full": both(
+            full("/var", total=100 * GIB, free=2 * GIB, files=2 * 10**6, free_files=80_000), full("/", total=100 * GIB, free=3 * GIB)
+        ),
         "little room and few files": full("/var", free=1, files=10**7, free_files=99_999),
         "no inodes": full("/var", files=0, free_files=0),
         "not allowed": lambda tree: tree.update("file systems", **{"/root": {"error": "permission denied"}}),

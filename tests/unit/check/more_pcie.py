@@ -81,6 +81,7 @@ MORE_PCIE = {
     "pcie-width": {
         "the narrowest first": lambda tree: tree.file(f"{GPU}/current_link_width", "8").file(f"{GPU_4}/current_link_width", "4"),
         "a slot of 8 lanes": lambda tree: tree.file(f"{GPU}/current_link_width", "8").file(f"{DEVICES}/{DOWN}/max_link_width", "8"),
+        "a switch without a maximum": lambda tree: tree.drop(f"{DEVICES}/{UP}/max_link_width"),
         "hidden by a hypervisor": lambda tree: (
             tree.files("/sys/class/dmi/id", sys_vendor="QEMU"),
             tree.file(f"{GPU}/current_link_width", "0"),
@@ -91,6 +92,7 @@ MORE_PCIE = {
             tree.file(f"{PORT}/current_link_speed", "16.0 GT/s PCIe"),
             tree.file(f"{PORT_5}/current_link_speed", "8.0 GT/s PCIe"),
         ),
+        "a switch without a maximum": lambda tree: tree.drop(f"{DEVICES}/{UP}/max_link_speed"),
         "an idle GPU": lambda tree: tree.file(f"{GPU}/current_link_speed", "2.5 GT/s PCIe"),
         "GPUs with their CPU": all_changed(name="NVIDIA GB200"),
     },
