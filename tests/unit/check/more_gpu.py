@@ -129,6 +129,7 @@ MORE_GPU = {
         "not all pairs": peers(*[0] * 14),
         "not all pairs, and one does not answer": both(peers(*[0] * 14), changed(error=LOST)),
         "not all pairs, and one is withheld": both(peers(*[0] * 14), changed(error=WITHHELD)),
+        "two kinds of pairs": peers(2, 5, *[0] * 13),
         "one GPU": healthy(gpus=1),
         "two GPUs": healthy(gpus=2),
     },

@@ -192,6 +192,12 @@ def setters(*files: dict[str, object]) -> Change:
     return lambda tree: tree.call("files that set RoCE at the start", json.dumps(list(files)))
 
 
+def other_model(rate: str) -> Change:
+    """A card of another model with this rate."""
+    base = "/sys/class/infiniband/mlx5_3"
+    return lambda tree: tree.file(f"{base}/board_id", "MT_1").file(f"{PORT}/rate", f"{rate} Gb/sec (4X EDR)" if rate else "")
+
+
 UNIT = {"path": "/etc/systemd/system/qos@.service", "words": ["mlnx_qos", "cma_roce_tos"], "enabled": False}
 SCRIPT = {"path": "/etc/rc.local", "words": ["mlnx_qos"], "enabled": False}
 
@@ -290,6 +296,21 @@ MORE_ROCE = {
     },
     "roce-trust": {
         "a bond": bonded().file("/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0", "bond0"),
+        "a slow port of the same model": lambda tree: tree.file(f"{PORT}/rate", "100 Gb/sec (4X EDR)"),
+        **{
+            f"a port of another model with {rate or 'no'} Gbit/s": other_model(rate) for rate in ("", "0.5", "100", "200", "201")
+        },
+        "a VLAN": lambda tree: (
+            tree.file(f"{NET}/qos/trust", "pcp").file(f"{NET}/upper_eth3.100/ifindex", "9"),
+            tree.file("/sys/class/net/eth3.100/uevent", "DEVTYPE=vlan\nINTERFACE=eth3.100"),
+        ),
+        "a bridge": lambda tree: (
+            tree.file(f"{NET}/qos/trust", "pcp").file(f"{NET}/upper_br0/ifindex", "9"),
+            tree.file("/sys/class/net/br0/uevent", "DEVTYPE=bridge"),
+        ),
+        "a bond of two cards": bonded()
+        .file("/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0", "bond0")
+        .file("/sys/class/infiniband/mlx5_1/ports/1/gid_attrs/ndevs/0", "bond0"),
         "a driver without mlnx_qos": both(
             lambda tree: tree.file(f"{NET}/qos/trust", "pcp"),
             lambda tree: tree.link("/sys/class/infiniband/mlx5_3/device/driver", "../../../../bus/pci/drivers/irdma"),

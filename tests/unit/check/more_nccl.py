@@ -54,6 +54,10 @@ def unversioned(tree: Tree) -> None:
     tree.update("mpirun", version="", error="exit code 1")
 
 
+def unread_mpirun(tree: Tree) -> None:
+    tree.failing("mpirun", "not in the recording")
+
+
 def bridge(name: str, address: str) -> Change:
     """An interface of a bridge, and its address."""
     files = {"operstate": "up", "mtu": "1500"}
@@ -97,7 +101,7 @@ MORE_NCCL = {
         **set_to("NCCL_IB_GID_INDEX", "2", "9"),
         "NCCL 2.20": both(environment(**GID), version("2.20.5")),
         "NCCL 2.20 with another type": both(environment(NCCL_IB_GID_INDEX="2"), version("2.20.5")),
-        "NCCL 2.21": both(environment(**GID), version("2.21.0")),
+        "NCCL 2.21": both(environment(**GID), version("2.21")),
         "NCCL of no known version": both(environment(**GID), lambda tree: tree.call("nccl-libraries", "[]")),
         "no port": on(NO_PORT, environment(**GID)),
         "nothing is known": on(blind(healthy()), environment(**GID)),
@@ -155,7 +159,7 @@ MORE_NCCL = {
         "NCCL 2.14": both(environment(NCCL_IB_TIMEOUT="17"), version("2.14.0")),
         "NCCL 2.13": both(environment(NCCL_IB_TIMEOUT="14"), version("2.13.4")),
         "NCCL 2.13 with less": both(environment(NCCL_IB_TIMEOUT="13"), version("2.13.4")),
-        "NCCL 2.23": both(environment(NCCL_IB_TIMEOUT="19"), version("2.23.0")),
+        "NCCL 2.23": both(environment(NCCL_IB_TIMEOUT="19"), version("2.23")),
         "NCCL of no known version": both(environment(NCCL_IB_TIMEOUT="19"), lambda tree: tree.call("nccl-libraries", "[]")),
     },
     "nccl-names": set_to("NCCL_IB_HCAS", "mlx5") | set_to("NCCL_DEBUG", "WARN"),
@@ -169,6 +173,7 @@ MORE_NCCL = {
     "nccl-p2p-disable": set_to("NCCL_P2P_DISABLE", "0") | set_to("NCCL_P2P_LEVEL", "LOC", "0", "NVL", "5", "far")
     | {
         "no GPU": on(healthy(gpus=0), environment(NCCL_P2P_DISABLE="1")),
+        "one GPU": on(healthy(gpus=1), environment(NCCL_P2P_DISABLE="1")),
         "no NVLink": both(environment(NCCL_P2P_DISABLE="1"), lambda tree: tree.update(
             "nvml", gpus=[one | {"nvlink": []} for one in json.loads(tree.calls["nvml"]["text"])["gpus"]]
         )),
@@ -202,6 +207,9 @@ MORE_NCCL = {
     "nccl-socket-threads": {
         "few": environment(NCCL_SOCKET_NTHREADS="4", NCCL_NSOCKS_PERTHREAD="4"),
         "the most": environment(NCCL_SOCKET_NTHREADS="8", NCCL_NSOCKS_PERTHREAD="8"),
+        "without RDMA": on(NO_PORT, environment(NCCL_SOCKET_NTHREADS="4", NCCL_NSOCKS_PERTHREAD="4")),
+        "the most without RDMA": on(NO_PORT, environment(NCCL_SOCKET_NTHREADS="8", NCCL_NSOCKS_PERTHREAD="8")),
+        "too many without RDMA": on(NO_PORT, environment(NCCL_SOCKET_NTHREADS="13", NCCL_NSOCKS_PERTHREAD="5")),
         "threads alone": environment(NCCL_SOCKET_NTHREADS="4"),
         "sockets alone": environment(NCCL_NSOCKS_PERTHREAD="4"),
     },
@@ -225,6 +233,7 @@ MORE_NCCL = {
 MORE_LAUNCHER: dict[str, dict[str, Change]] = {
     "hostname-loopback": {
         "its own name and others": lambda tree: tree.file("/etc/hosts", "127.0.0.1 gpu-1 localhost gpu-1.cluster"),
+        "its own name last": lambda tree: tree.file("/etc/hosts", "127.0.0.1 localhost gpu-1"),
         "no address": lambda tree: tree.file("/etc/hosts", "gpu-1 gpu-1\n127.0.1.1 gpu-1"),
         "of IPv6": lambda tree: tree.file("/etc/hosts", "::1 gpu-1"),
         "another host": lambda tree: tree.file("/etc/hosts", "127.0.1.1 gpu-2\n10.1.0.1 gpu-1"),
@@ -241,6 +250,9 @@ MORE_LAUNCHER: dict[str, dict[str, Change]] = {
         "exclude with loopback": environment(OMPI_MCA_btl_tcp_if_exclude="docker0,lo"),
         "exclude of the daemons": environment(PRTE_MCA_prte_if_exclude="docker0"),
         "an interface that is there": environment(OMPI_MCA_btl_tcp_if_include="eth0"),
+        "two of the daemons": environment(PRTE_MCA_prte_if_include="eth0,eth1"),
+        "a network of loopback": environment(OMPI_MCA_btl_tcp_if_exclude="docker0,127.0.0.0/8"),
+        "a snapshot without Open MPI": both(environment(OMPI_MCA_btl_tcp_if_include="bond0"), unread_mpirun),
         "Open MPI is not known": both(environment(OMPI_MCA_btl_tcp_if_include="bond0"), unversioned),
     },
     "mpi-transport": {
@@ -254,12 +266,15 @@ MORE_LAUNCHER: dict[str, dict[str, Change]] = {
     },
     "mpi-variables": {
         "one of Open MPI": environment(OMPI_MCA_pml="ob1"),
+        "arguments of ssh": environment(OMPI_MCA_plm_rsh_args="-o A -o B"),
+        "those of an MPIJob": environment(OMPI_MCA_orte_default_hostfile="/etc/mpi/hostfile", OMPI_MCA_plm_rsh_args="-o A"),
         "one of version 4 and one of version 5": environment(OMPI_MCA_plm_rsh_agent="ssh", PRTE_MCA_plm_ssh_agent="ssh"),
     },
     "mpirun-isolated": {
         "of Open MPI 4": both(environment(OMPI_MCA_plm="isolated"), lambda tree: tree.update("mpirun", version="4.1.6")),
         "of the other version": environment(OMPI_MCA_plm="isolated"),
         "Open MPI is not known": both(environment(OMPI_MCA_plm="isolated"), unversioned),
+        "a snapshot without Open MPI": both(environment(OMPI_MCA_plm="isolated"), unread_mpirun),
         "not isolated": environment(PRTE_MCA_plm="ssh"),
     },
     "reverse-lookup": {

@@ -1,6 +1,6 @@
 """Variants of the layer NIC: which port is named, and at which limit."""
 
-from cases_nic import BOND, NET, PORT, bonded, counter, efa, infiniband, statistic
+from cases_nic import BOND, NET, PORT, bonded, counter, efa, erdma, infiniband, statistic
 from healthy import healthy
 from healthy_gpu import logged
 from healthy_pcie import DEVICES, port_bdf
@@ -34,11 +34,16 @@ def on_all(name: str, value: int, folder: str = "hw_counters", ports: int = 8) -
     return lambda tree: [tree.file(f"/sys/class/infiniband/mlx5_{index}/ports/1/{folder}/{name}", str(value)) for index in range(ports)]
 
 
-def of_two_ports(change: Change) -> Tree:
-    """A server with two ports."""
-    tree = healthy(ports=2)
+def of_ports(count: int, change: Change) -> Tree:
+    """A server with fewer ports."""
+    tree = healthy(ports=count)
     change(tree)
     return tree
+
+
+def of_two_ports(change: Change) -> Tree:
+    """A server with two ports."""
+    return of_ports(2, change)
 
 
 def off_bus(tree: Tree) -> None:
@@ -152,6 +157,7 @@ MORE_NIC = {
         "an ENA": card("0x1d0f", "0xec20"),
     },
     "nic-state": {
+        "one for guests": lambda tree: tree.link(f"{RDMA_5}/device/physfn", "../0000:c4:00.1"),
         "no port": lambda tree: tree.drop(f"{RDMA}/ports").file(f"{RDMA}/fw_ver", "28.41.1000"),
         "an error": lambda tree: tree.error(f"{PORT}/state", "input/output error"),
         "not allowed": lambda tree: tree.error(f"{PORT}/state", "permission denied"),
@@ -165,6 +171,7 @@ MORE_NIC = {
     "nic-link-layer": {
         "mixed": of_two_ports(lambda tree: tree.file("/sys/class/infiniband/mlx5_1/ports/1/link_layer", "InfiniBand")),
         "one port": healthy(ports=1),
+        "a card of another model": lambda tree: tree.file(f"{RDMA}/board_id", "MT_1"),
         "one of eight": lambda tree: tree.file(f"{PORT}/link_layer", "InfiniBand"),
         "of InfiniBand": of_infiniband(lambda tree: tree.file(f"{PORT}/link_layer", "Ethernet")),
         "a layer that is not known": unlayered,
@@ -181,6 +188,7 @@ MORE_NIC = {
         "the slowest first": rates("200 Gb/sec (2X NDR)", "100 Gb/sec (4X EDR)"),
         "half the lanes of all": rates(*["200 Gb/sec (2X NDR)"] * 8),
         "half the lanes of one": of_two_ports(rates("200 Gb/sec (2X NDR)", "")),
+        "half the lanes of both": of_two_ports(rates(*["200 Gb/sec (2X NDR)"] * 2)),
         "not readable": lambda tree: tree.drop(f"{PORT}/rate"),
         "no rate": lambda tree: tree.file(f"{PORT}/rate", "fast"),
         "a single port": of_two_ports(both(rates("200 Gb/sec (2X NDR)"), down(1))),
@@ -191,6 +199,8 @@ MORE_NIC = {
         "another namespace": lambda tree: tree.call("addresses", '{"lo": "127.0.0.1/8"}'),
         "addresses are not known": lambda tree: tree.failing("addresses", "not supported"),
         "no interface": lambda tree: tree.drop(f"{PORT}/gid_attrs/ndevs").drop(f"{RDMA}/device/net"),
+        "eRDMA without an address": erdma().call("addresses", '{"eth0": ""}'),
+        "eRDMA": erdma(),
         "down": lambda tree: tree.file(f"{NET}/operstate", "down"),
     },
     "nic-mtu": {
@@ -208,6 +218,10 @@ MORE_NIC = {
         "no type in a container": both(container, without_types),
         "no GID": lambda tree: tree.drop(f"{PORT}/gids"),
         "types of RoCE v1 alone": lambda tree: [tree.file(f"{PORT}/gid_attrs/types/{index}", "IB/RoCE v1") for index in range(4)],
+        "one type alone": lambda tree: [
+            tree.file(f"{PORT}/gid_attrs/types/0", "IB/RoCE v1"),
+            *(tree.drop(f"{PORT}/gid_attrs/types/{index}") for index in (1, 2, 3)),
+        ],
         "from the second on": lambda tree: (
             tree.drop(f"{PORT}/gids/0"),
             [tree.file(f"{PORT}/gid_attrs/types/{index}", "IB/RoCE v1") for index in range(1, 4)],
@@ -226,6 +240,12 @@ MORE_NIC = {
     "nic-multirail": {
         "two rails in one network": lambda tree: tree.update("addresses", eth3="10.0.0.9/16", eth0="10.0.0.1/16"),
         "no setting": unset_rails,
+        "one setting": lambda tree: (unset_rails(tree), tree.files("/proc/sys/net/ipv4/conf/all", arp_ignore="1")),
+        "right for all": lambda tree: (
+            unset_rails(tree),
+            tree.files("/proc/sys/net/ipv4/conf/all", arp_ignore="1"),
+            [tree.files(f"/proc/sys/net/ipv4/conf/{name}", arp_ignore="0") for name in ("eth0", "eth3")],
+        ),
     },
     "nic-flap": {
         "the most first": both(
@@ -302,7 +322,7 @@ MORE_NIC = {
         "given up on all": both(on_all("req_transport_retries_exceeded", 5), counter("req_transport_retries_exceeded", 15)),
         "given up on all, one less": both(on_all("req_transport_retries_exceeded", 5), counter("req_transport_retries_exceeded", 14)),
         "given up on both of two": of_two_ports(on_all("req_transport_retries_exceeded", 10, ports=2)),
-        "given up on three": healthy(ports=3),
+        "given up on three": of_ports(3, on_all("req_transport_retries_exceeded", 10, ports=3)),
         "not counted": lambda tree: tree.drop(f"{PORT}/hw_counters"),
         "packets are not counted": lambda tree: tree.drop(f"{PORT}/counters"),
         "some, and packets are not counted": both(counter("packet_seq_err", 5), lambda tree: tree.drop(f"{PORT}/counters")),

@@ -151,6 +151,8 @@ MORE_CPU = {
     },
     "mem-errors": {
         "a folder of another kind": lambda tree: tree.files("/sys/devices/system/edac/mc/power", ue_count="5"),
+        "a folder of another kind with a number": lambda tree: tree.files("/sys/devices/system/edac/mc/pc1", ue_count="5"),
+        "a folder of another name": lambda tree: tree.files("/sys/devices/system/edac/mc/mcx", ue_count="5"),
         "corrected": errors(ce_count="100"),
         "many corrected": errors(ce_count="100000"),
         "more in a minute": (errors(ce_count="100"), errors(ce_count="200")),
