@@ -8,9 +8,10 @@ from busbw.core.finding import Verdict
 PERF = "./build/all_reduce_perf -b 8 -e 8G -f 2 -g 1"
 
 
-def machine(version="5.0.8", interfaces=(), host="gpu-1", **variables):
+def machine(version="5.0.8", interfaces=(), host="gpu-1", euid="0", **variables):
     """The healthy server with a version of Open MPI, more interfaces, a name, and variables."""
     tree = healthy().update("mpirun", version=version).update("environment", **variables).file("/proc/sys/kernel/hostname", host)
+    tree.call("euid", euid)
     for name in interfaces:
         tree.file(f"/sys/class/net/{name}/operstate", "up")
     return Machine(tree.source())
@@ -168,6 +169,8 @@ MORE_ALONE = [
     ("line-sizes", "all_reduce_perf -e 32M --unknown 5 -b 33554433"),
     ("line-sizes", "hostname"),
     ("line-gpus", "all_reduce_perf -g 16"),
+    ("line-gpus", "all_reduce_perf 2g 17"),
+    ("line-gpus", "mpirun -n 3 -N 3 all_reduce_perf -g 6"),
     ("line-gpus", "all_reduce_perf -g 17"),
     ("line-gpus", "all_reduce_perf -g 3 -t 4"),
     ("line-gpus", f"mpirun {PERF}"),
@@ -219,6 +222,8 @@ MORE_ALONE = [
     ("line-interfaces", f"mpirun -n 2 --mca btl_tcp_if_exclude docker0 --mca oob_tcp_if_exclude docker0 {PERF}"),
 ]  # fmt: skip
 MORE_ON_A_MACHINE = [
+    ("line-root", f"mpirun {PERF}", machine(euid="1000")),
+    ("line-root", f"srun {PERF}", machine()),
     ("line-gpus", "all_reduce_perf -g 9", machine()),
     ("line-gpus", "all_reduce_perf -g 8", machine()),
     ("line-gpus", f"mpirun -n 2 -H gpu-1:2 {PERF} -g 8", machine()),
