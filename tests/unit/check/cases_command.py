@@ -181,6 +181,8 @@ MORE_ALONE = [
     ("line-repeated", f"mpirun -x NCCL_ALGO=Ring -x NCCL_PROTO=LL {PERF}"),
     ("line-repeated", f"mpirun --mca btl tcp,self --mca btl tcp,self {PERF}"),
     ("line-repeated", f"mpirun {PERF}"),
+    ("line-repeated", f"mpirun -ppn 8 -genv NCCL_ALGO Ring -genv NCCL_ALGO Tree {PERF}"),
+    ("line-srun-mpi", f"srun --mpi=none --ntasks=2 {PERF}"),
     ("line-srun-mpi", f"srun -n 2 --mpi=openmpi {PERF}"),
     ("line-srun-mpi", f"mpirun -n 2 {PERF}"),
     ("line-visible-devices", f"mpirun -n 2 -H h1:2 -x CUDA_VISIBLE_DEVICES=0,1,2,3 {PERF} -g 2"),

@@ -3,12 +3,15 @@
 import json
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from cases_nic import bonded, efa
 from equipped import equipped
 from healthy import healthy
 from tree import Tree, environment
 
+from busbw.check import cluster
+from busbw.check.cluster import here
 from busbw.check.compare import differences
 from busbw.check.examine import examine, run
 from busbw.check.facts import facts, merged
@@ -16,6 +19,7 @@ from busbw.check.machine import Machine
 from busbw.check.registry import find
 from busbw.core.finding import Verdict
 from busbw.host.limited import GIVEN_UP
+from busbw.launch.remote import Done
 
 RELEASE = 'NAME="Ubuntu"\nPRETTY_NAME="Ubuntu 24.04.2 LTS"\nVERSION_ID="24.04"'
 
@@ -98,6 +102,31 @@ def test_the_fact_with_the_fewest_odd_nodes_stands_first():
     nodes = {name: {"many": str(number), "few": "1", "same": "1"} for number, name in enumerate("abcd")}
     nodes["b"]["few"] = "2"
     assert [one.fact for one in differences(nodes)] == ["few", "many"]
+
+
+@pytest.mark.parametrize(
+    ("limit_s", "watch_s", "each_s", "whole_s"),
+    [(60, 0, "50", 60), (20, 0, "10", 20), (19, 0, "9.5", 19), (60, 10, "25", 70), (12, 10, "3", 22)],
+)
+def test_hosts_have_time_to_answer_after_one_or_two_readings(monkeypatch, limit_s, watch_s, each_s, whole_s):
+    asked = []
+
+    def run(hosts, command, limit_s, given):
+        asked.append((tuple(hosts), command, limit_s, given))
+        yield Done("h1", 0, msgspec.json.encode(here(healthy(gpus=0, ports=0).source(), [], "h1")), "")
+        yield Done("h2", 0, b"x" * 80, "")
+        yield Done("h3", 255, b"", "no route to host")
+        yield Done("h4", None, b"", "", "no answer within the time limit")
+
+    monkeypatch.setattr(cluster.remote, "run", run)
+    report = cluster.ask(["h1", "h2", "h3", "h4"], ["--only", "nic-mtu"], limit_s, watch_s, b"given")
+    ((hosts, command, limit, given),) = asked
+    assert (hosts, limit, given) == (("h1", "h2", "h3", "h4"), whole_s, b"given")
+    assert command == cluster.remote.busbw("check", "--node", "--limit", each_s, "--only", "nic-mtu")
+    assert [one.host for one in report.nodes] == ["gpu-1"]
+    assert report.silent == {
+        "h2": f"unexpected answer: '{'x' * 60}'", "h3": "exit code 255: no route to host", "h4": "no answer within the time limit",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
