@@ -43,14 +43,14 @@ def run(seconds: float) -> Loopback:
     words = (sys.executable, "-m", "busbw.check.loopback_run", str(seconds))
     limit_s = longest_s(seconds)
     environment = os.environ | {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True, env=environment)
-    try:
-        said, _ = process.communicate(timeout=limit_s)
-        return msgspec.json.decode(said, type=Loopback)
-    except subprocess.TimeoutExpired:
-        return Loopback(reason=f"perftest did not end within {limit_s:.0f} s")
-    except msgspec.DecodeError:
-        return Loopback(reason=f"the test ended with exit code {process.returncode}")
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True, env=environment) as process:
+        try:
+            said, _ = process.communicate(timeout=limit_s)
+            return msgspec.json.decode(said, type=Loopback)
+        except subprocess.TimeoutExpired:
+            return Loopback(reason=f"perftest did not end within {limit_s:.0f} s")
+        except msgspec.DecodeError:
+            return Loopback(reason=f"the test ended with exit code {process.returncode}")
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
