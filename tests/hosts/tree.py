@@ -17,6 +17,13 @@ class Tree:
         self.paths: dict[str, dict[str, Any]] = {}
         self.calls: dict[str, dict[str, Any]] = {}
 
+    def copy(self) -> "Tree":
+        """Another one with the same files and calls."""
+        other = Tree()
+        other.paths = {path: dict(entry) for path, entry in self.paths.items()}
+        other.calls = dict(self.calls)
+        return other
+
     def file(self, path: str, text: str) -> "Tree":
         """A file with this text."""
         self.paths[path] = {"text": f"{text}\n"}

@@ -1,6 +1,7 @@
 """For each check a change that makes it fire on the healthy server, and for some the servers on which it passes.
 
-A case is a change, or (server, change) where only another server has what is checked.
+A case is a change, or (server, change) where only another server has what is checked. MORE has further variants of that server by title: a
+change, two changes with a minute between them, or another server.
 """
 
 from cases_gpu import GPU
@@ -9,5 +10,16 @@ from cases_nccl import NCCL
 from cases_nic import NIC
 from cases_os import OS
 from cases_pcie import PCIE
+from more_gpu import MORE_GPU
+from more_links import MORE_NVLINK, MORE_ROCE
+from more_nccl import MORE_LAUNCHER, MORE_NCCL
+from more_nic import MORE_NIC
+from more_os import MORE_CPU, MORE_KERNEL, MORE_LIMITS
+from more_pcie import MORE_PCIE
+from tree import Change, Tree
 
+Variant = Change | Tree | tuple[Change, Change]
 CASES = GPU | PCIE | NIC | OS | NCCL | KERNEL_LOG
+MORE: dict[str, dict[str, Variant]] = {
+    **MORE_PCIE, **MORE_NVLINK, **MORE_ROCE, **MORE_NIC, **MORE_GPU, **MORE_KERNEL, **MORE_LIMITS, **MORE_CPU, **MORE_NCCL, **MORE_LAUNCHER,
+}  # fmt: skip

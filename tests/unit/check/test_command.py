@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from healthy import healthy
+from cases_command import ALONE, ON_A_MACHINE, PERF, machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,13 +13,11 @@ from busbw.check.command.line import Line, inner, parse
 from busbw.check.command.lint import lint
 from busbw.check.command.options import ONE, TWO
 from busbw.check.command.perf import perf
-from busbw.check.machine import Machine
 from busbw.check.registry import ROWS, find, find_row
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict
 
 BAD = {Verdict.WARN, Verdict.FAIL}
-PERF = "./build/all_reduce_perf -b 8 -e 8G -f 2 -g 1"
 # The lines of three published reports, as their readers would copy them.
 OCI = """mpirun --allow-run-as-root -n 16 -H inst-x:8,inst-y:8 -mca plm_rsh_args "-p 22222" --mca btl_tcp_if_exclude docker0,lo
 --bind-to numa -x NCCL_CUMEM_ENABLE=0 -x NCCL_IB_SPLIT_DATA_ON_QPS=0 -x NCCL_IB_GID_INDEX=3 -x NCCL_IB_TC=41 -x NCCL_NET_PLUGIN=none
@@ -34,14 +32,6 @@ SCCGN = """mpirun --allow-run-as-root -np 16 -npernode 8 -H {host1}:{host2} --bi
 -x CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 -x NCCL_SOCKET_IFNAME=bond0 -x NCCL_IB_HCA=mlx5 -x NCCL_IB_DISABLE=0 -x NCCL_DEBUG=INFO
 -x NCCL_NSOCKS_PERTHREAD=8 -x NCCL_SOCKET_NTHREADS=8 -x NCCL_IB_GID_INDEX=3 -x NCCL_DEBUG_SUBSYS=NET,GRAPH
 -x NCCL_IB_QPS_PER_CONNECTION=4 ./build/all_reduce_perf -b 4M -e 4M -f 2 -g 1 -t 1 -n 20"""
-
-
-def machine(version="5.0.8", interfaces=(), host="gpu-1", **variables):
-    """The healthy server with a version of Open MPI, more interfaces, a name, and variables."""
-    tree = healthy().update("mpirun", version=version).update("environment", **variables).file("/proc/sys/kernel/hostname", host)
-    for name in interfaces:
-        tree.file(f"/sys/class/net/{name}/operstate", "up")
-    return Machine(tree.source())
 
 
 def found(text, on=None):
@@ -99,153 +89,12 @@ def test_line_with_a_colon_between_hosts():
 # Rules
 
 
-ALONE = [
-    ("line-hosts", f"mpirun -n 16 -H h1:h2 {PERF}", Verdict.FAIL),
-    ("line-hosts", f"mpirun -n 16 -H h1:8:h2:8 {PERF}", Verdict.FAIL),
-    ("line-hosts", f"mpirun -n 16 -H h1:8,h2:8 {PERF}", Verdict.PASS),
-    ("line-hosts", f"mpirun -n 16 -H h1:*,h2:auto,h3:$N {PERF}", Verdict.PASS),
-    ("line-hosts", f"mpirun -n 16 -H fd00::1,fd00::2 {PERF}", Verdict.PASS),
-    ("line-hosts", f"mpirun -n 16 -H [fd00::1]:8,[fd00::2]:8 {PERF}", Verdict.PASS),
-    ("line-hosts", f"mpirun -n 16 --hostfile hosts {PERF}", Verdict.SKIP),
-    ("line-slots", f"mpirun -n 16 -H h1,h2 {PERF}", Verdict.FAIL),
-    ("line-slots", f"mpirun -n 16 -H h1:8,h2:7 {PERF}", Verdict.FAIL),
-    ("line-slots", f"mpirun -n 16 -H h1:8,h2:8 {PERF}", Verdict.PASS),
-    ("line-slots", f"mpirun -npernode 8 -H h1,h2 {PERF}", Verdict.FAIL),
-    ("line-slots", f"mpirun -n 16 --map-by ppr:8:node -H h1,h2 {PERF}", Verdict.FAIL),
-    ("line-slots", f"mpirun -n 16 -H h1:*,h2:* {PERF}", Verdict.SKIP),
-    ("line-slots", f"mpirun -n 16 -H $HOSTS {PERF}", Verdict.SKIP),
-    ("line-slots", f"mpirun -n 16 --hostfile hosts -H h1,h2 {PERF}", Verdict.SKIP),
-    ("line-slots", f"mpirun -n 1 -H h1 {PERF} : -n 2 -H h2:2 {PERF}", Verdict.SKIP),
-    ("line-slots", f"mpirun -n 16 --oversubscribe -H h1,h2 {PERF}", Verdict.SKIP),
-    ("line-slots", f"mpirun -n 16 --map-by :OVERSUBSCRIBE -H h1,h2 {PERF}", Verdict.SKIP),
-    ("line-spread", f"mpirun -n 8 -H h1:8,h2:8 {PERF}", Verdict.WARN),
-    ("line-spread", f"mpirun -n 8 --map-by node -H h1:8,h2:8 {PERF}", Verdict.PASS),
-    ("line-spread", f"mpirun -n 16 -H h1:8,h2:8 {PERF}", Verdict.PASS),
-    ("line-spread", f"srun -N 3 -n 16 --mpi=pmix {PERF}", Verdict.WARN),
-    ("line-spread", f"mpirun -n 8 -H h1:8 {PERF}", Verdict.SKIP),
-    ("line-spread", f"mpirun -n 8 --map-by ppr:2:socket -H h1:8,h2:8 {PERF}", Verdict.SKIP),
-    ("line-export", f"mpirun -x NCCL_DEBUG {PERF}", Verdict.UNKNOWN),
-    ("line-export", f"mpirun -x NCCL_DEBUG=WARN -x PATH {PERF}", Verdict.PASS),
-    ("line-export", f"srun --export=NCCL_DEBUG=WARN {PERF}", Verdict.WARN),
-    ("line-export", f"srun --export=ALL,NCCL_DEBUG=WARN {PERF}", Verdict.PASS),
-    ("line-export", f"srun --export=NONE {PERF}", Verdict.WARN),
-    ("line-export", f"srun --export=ALL,NCCL_IB_HCA=mlx5_0,mlx5_1 {PERF}", Verdict.WARN),
-    ("line-export", f"NCCL_DEBUG=WARN mpirun -n 2 -H h1,h2 {PERF}", Verdict.WARN),
-    ("line-export", f"NCCL_DEBUG=WARN mpirun -x NCCL_DEBUG -n 2 -H h1,h2 {PERF}", Verdict.PASS),
-    ("line-export", f"NCCL_DEBUG=WARN mpirun -n 2 {PERF}", Verdict.PASS),
-    ("line-export", f"NCCL_DEBUG=WARN srun -N 2 {PERF}", Verdict.PASS),
-    ("line-interfaces", f"mpirun --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 {PERF}", Verdict.PASS),
-    ("line-interfaces", f"mpirun --mca btl_tcp_if_include eth0 {PERF}", Verdict.WARN),
-    ("line-interfaces", f"mpirun --mca btl_tcp_if_include eth0 -n 8 -H h1:8 {PERF}", Verdict.PASS),
-    ("line-interfaces", f"mpirun --mca btl_openib_if_include mlx5_0:1 {PERF}", Verdict.SKIP),
-    ("line-interfaces", f"mpirun -H h1,h2 --mca btl_tcp_if_exclude docker0 --mca oob_tcp_if_exclude docker0 {PERF}", Verdict.FAIL),
-    ("line-interfaces", f"mpirun --prtemca prte_if_exclude docker0,lo {PERF}", Verdict.FAIL),
-    ("line-interfaces", f"mpirun --prtemca prte_if_include 10.1.0.0/16,10.2.0.0/16 {PERF}", Verdict.PASS),
-    ("line-interfaces", f"mpirun --mca btl_tcp_if_include a --mca btl_tcp_if_exclude lo --mca oob_tcp_if_include a {PERF}", Verdict.FAIL),
-    ("line-interfaces", f"mpirun {PERF}", Verdict.SKIP),
-    ("line-mpi-version", f"mpirun --mca orte_base_help_aggregate 0 {PERF}", Verdict.PASS),
-    ("line-mpi-version", f"mpirun --mca plm_ssh_args '-p 22' {PERF}", Verdict.UNKNOWN),
-    ("line-mpi-version", f"mpirun --prtemca prte_if_include eth0 {PERF}", Verdict.PASS),
-    ("line-mpi-version", f"mpirun --mca pml ob1 {PERF}", Verdict.PASS),
-    ("line-root", f"mpirun {PERF}", Verdict.SKIP),
-    ("line-binding", f"mpirun -n 2 {PERF}", Verdict.WARN),
-    ("line-binding", f"mpirun -n 2 --bind-to none {PERF}", Verdict.PASS),
-    ("line-binding", f"mpirun -n 16 --bind-to core {PERF}", Verdict.WARN),
-    ("line-binding", "mpirun -n 16 --bind-to core:overload-allowed -x NCCL_DEBUG=WARN python3 train.py", Verdict.WARN),
-    ("line-binding", f"mpirun -n 16 --map-by ppr:8:node:PE=8 --bind-to core {PERF}", Verdict.PASS),
-    ("line-binding", f"mpirun -n 2 --mca hwloc_base_binding_policy none {PERF}", Verdict.PASS),
-    ("line-binding", "mpirun -n 2 python3 script.py", Verdict.SKIP),
-    ("line-binding", f"mpirun -n 3 {PERF}", Verdict.PASS),
-    ("line-binding", "mpirun -n 2 hostname", Verdict.SKIP),
-    ("line-visible-devices", f"mpirun -n 16 -H h1:8,h2:8 -x CUDA_VISIBLE_DEVICES=0,1 {PERF}", Verdict.FAIL),
-    ("line-visible-devices", f"mpirun -n 4 -H h1:2,h2:2 -x CUDA_VISIBLE_DEVICES=0,1 {PERF}", Verdict.PASS),
-    ("line-per-node", f"mpirun -n 17 -npernode 8 -H h1,h2 {PERF}", Verdict.FAIL),
-    ("line-per-node", f"mpirun -n 15 -npernode 8 -H h1,h2 {PERF}", Verdict.PASS),
-    ("line-per-node", f"mpirun -N 8 --map-by :OVERSUBSCRIBE -n 16 -H h1,h2 {PERF}", Verdict.PASS),
-    ("line-per-node", f"mpirun -N 8 --map-by numa -n 16 -H h1,h2 {PERF}", Verdict.WARN),
-    ("line-per-node", "srun -N 2 --ntasks-per-node=8 torchrun --nnodes 2 --nproc-per-node 8 --rdzv-endpoint=h1:29500 t.py", Verdict.FAIL),
-    ("line-per-node", "srun -N 2 --ntasks-per-node=1 torchrun --nnodes 2 --nproc-per-node 8 --rdzv-endpoint=h1:29500 t.py", Verdict.PASS),
-    ("line-per-node", f"mpirun -n 16 --map-by ppr:8:node -H h1,h2 {PERF}", Verdict.PASS),
-    ("line-per-node", f"mpirun -npernode 4 --map-by ppr:8:node -H h1,h2 {PERF}", Verdict.FAIL),
-    ("line-per-node", f"srun -N2 -n15 --ntasks-per-node=8 {PERF}", Verdict.PASS),
-    ("line-per-node", f"srun -N2 -n17 --ntasks-per-node=8 {PERF}", Verdict.WARN),
-    ("line-per-node", f"srun -N 2 -n 16 --ntasks-per-node 8 {PERF}", Verdict.PASS),
-    ("line-srun-mpi", f"srun -N 2 {PERF}", Verdict.UNKNOWN),
-    ("line-srun-mpi", f"srun --mpi=pmi2 {PERF}", Verdict.UNKNOWN),
-    ("line-srun-mpi", f"srun -n 1 {PERF}", Verdict.SKIP),
-    ("line-srun-mpi", f"srun --mpi=none {PERF}", Verdict.FAIL),
-    ("line-srun-mpi", f"srun --mpi pmix_v4 {PERF}", Verdict.PASS),
-    ("line-srun-mpi", "srun -N 2 python train.py", Verdict.SKIP),
-    ("line-torchrun", "torchrun --nnodes 2 --nproc_per_node 8 train.py", Verdict.FAIL),
-    ("line-torchrun", "torchrun --nnodes=2 --rdzv_endpoint=localhost:29500 --rdzv-backend=c10d train.py", Verdict.FAIL),
-    ("line-torchrun", "torchrun --nnodes=2 --standalone train.py", Verdict.FAIL),
-    ("line-torchrun", "torchrun --nnodes=2 --master-addr=h1 train.py", Verdict.FAIL),
-    ("line-torchrun", "torchrun --nnodes=2 --master-addr=h1 --node-rank=1 train.py", Verdict.PASS),
-    ("line-torchrun", "python -m torch.distributed.run --nnodes=1:4 --rdzv-backend=c10d --rdzv-endpoint=h1:29500 t.py", Verdict.PASS),
-    ("line-torchrun", "torchrun --nproc-per-node=8 train.py", Verdict.SKIP),
-    ("line-torchrun", "srun -N 2 torchrun --nnodes 2 --nproc-per-node 8 train.py", Verdict.FAIL),
-    ("line-sizes", "all_reduce_perf -b 32M -e 32M", Verdict.WARN),
-    ("line-sizes", "all_reduce_perf", Verdict.WARN),
-    ("line-sizes", "all_reduce_perf -b8 -e1G", Verdict.WARN),
-    ("line-sizes", "all_reduce_perf -b 8 -e 1M -f 2", Verdict.PASS),
-    ("line-sizes", "all_reduce_perf --minbytes=8 --maxbytes=64M --stepfactor 2", Verdict.PASS),
-    ("line-gpus", f"mpirun -n 16 -H h1:8,h2:8 {PERF} -g 8", Verdict.WARN),
-    ("line-gpus", f"mpirun -n 16 -H h1:8,h2:8 {PERF}", Verdict.PASS),
-    ("line-gpus", f"mpirun -n 4 -H h1:2,h2:2 {PERF} -g 4", Verdict.PASS),
-    ("line-repeated", f"mpirun -x NCCL_ALGO=Ring -x NCCL_ALGO=Tree {PERF}", Verdict.WARN),
-    ("line-repeated", f"mpirun -x NCCL_ALGO=Ring -x NCCL_ALGO=Ring {PERF}", Verdict.PASS),
-    ("line-btl", f"mpirun --mca btl tcp {PERF}", Verdict.FAIL),
-    ("line-btl", f"mpirun --mca btl ^openib {PERF}", Verdict.PASS),
-    ("line-btl", f"mpirun --mca btl tcp,self {PERF}", Verdict.PASS),
-    ("line-btl", f"mpirun --mca pml ucx --mca btl tcp {PERF}", Verdict.SKIP),
-    ("line-dashes", "mpirun \u2014np 1 \u2014\u2014allow-run-as-root train", Verdict.FAIL),
-    ("line-dashes", f"mpirun -np 1 {PERF}", Verdict.PASS),
-]  # fmt: skip
-
-
 @pytest.mark.parametrize(("name", "line", "verdict"), ALONE)
 def test_rule_without_a_machine(name, line, verdict):
     one = rule(name, line)
     assert one.verdict is verdict, one
     if verdict in BAD:
         assert one.message and one.evidence and one.fix
-
-
-ON_A_MACHINE = [
-    ("line-root", f"mpirun {PERF}", machine(), Verdict.FAIL),
-    ("line-root", f"mpirun --allow-run-as-root {PERF}", machine(), Verdict.PASS),
-    ("line-export", f"mpirun -x NCCL_DEBUG {PERF}", machine(), Verdict.WARN),
-    ("line-export", f"mpirun -x NCCL_DEBUG {PERF}", machine(NCCL_DEBUG="WARN"), Verdict.PASS),
-    ("line-root", f"mpirun -x OMPI_ALLOW_RUN_AS_ROOT=1 -x OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 {PERF}", machine(), Verdict.FAIL),
-    ("line-root", f"OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun {PERF}", machine(), Verdict.PASS),
-    ("line-root", f"OMPI_ALLOW_RUN_AS_ROOT=1 mpirun {PERF}", machine(), Verdict.FAIL),
-    ("line-export", f"NCCL_DEBUG=WARN mpirun -n 2 -H h1,h2 {PERF}", machine(SLURM_JOB_ID="7"), Verdict.PASS),
-    ("line-slots", f"mpirun -n 16 -H h1,h2 {PERF}", machine(SLURM_JOB_ID="7"), Verdict.SKIP),
-    ("line-binding", f"mpirun -n 2 --mca hwloc_base_binding_policy none {PERF}", machine("5.0.11"), Verdict.WARN),
-    ("line-per-node", f"mpirun -N 8 --map-by numa {PERF}", machine("5.0.11"), Verdict.FAIL),
-    ("line-per-node", f"mpirun -N 8 --map-by numa -n 16 -H h1:8,h2:8 {PERF}", machine("4.1.8"), Verdict.PASS),
-    ("line-gpus", f"mpirun -n 4 -H gpu-1:4 {PERF} -g 4", machine(), Verdict.FAIL),
-    ("line-gpus", f"mpirun -n 4 -H other:4 {PERF} -g 4", machine(), Verdict.PASS),
-    ("line-gpus", f"mpirun -n 8 -H gpu-1:4,gpu-2:4 {PERF} -g 4", machine(), Verdict.WARN),
-    ("line-gpus", "all_reduce_perf -g 4 -t 2", machine(), Verdict.PASS),
-    ("line-interfaces", "mpirun --mca btl_tcp_if_include 10.1.0.0/16 --mca oob_tcp_if_include 10.1.0.0/16 a", machine(), Verdict.PASS),
-    ("line-interfaces", f"mpirun --mca btl_tcp_if_include bond9 --prtemca prte_if_include bond9 {PERF}", machine(), Verdict.FAIL),
-    ("line-interfaces", f"mpirun --mca btl_tcp_if_include bond9 --prtemca prte_if_include eth0 -H h1,h2 {PERF}", machine("5.0.8", ["eth0"]),
-     Verdict.PASS),
-    ("line-interfaces", f"mpirun --mca oob_tcp_if_exclude docker0,lo {PERF}", machine("5.0.11"), Verdict.FAIL),
-    ("line-interfaces", f"mpirun --mca oob_tcp_if_exclude docker0,lo {PERF}", machine("4.1.8"), Verdict.PASS),
-    ("line-mpi-version", f"mpirun --prtemca prte_if_include eth0 {PERF}", machine("4.1.8"), Verdict.FAIL),
-    ("line-mpi-version", f"mpirun --pmixmca ptl_tcp_if_include eth0 {PERF}", machine("4.1.8"), Verdict.FAIL),
-    ("line-mpi-version", f"mpirun --mca plm_ssh_args '-p 22' {PERF}", machine("4.1.8"), Verdict.WARN),
-    ("line-mpi-version", f"mpirun --prtemca plm_rsh_args '-p 22' {PERF}", machine("5.0.8"), Verdict.WARN),
-    ("line-mpi-version", f"mpirun --mca plm_rsh_args '-p 22' {PERF}", machine("4.1.8"), Verdict.PASS),
-    ("line-mpi-version", f"mpirun --mca plm_rsh_args '-p 22' {PERF}", machine("5.0.8"), Verdict.PASS),
-    ("line-repeated", f"mpirun --mca btl tcp,self --mca btl sm,self {PERF}", machine("5.0.8"), Verdict.FAIL),
-    ("line-repeated", f"mpirun --mca btl tcp,self --mca btl tcp,self {PERF}", machine("5.0.8"), Verdict.PASS),
-    ("line-repeated", f"mpirun --mca btl tcp,self --mca btl tcp,self {PERF}", machine("4.1.8"), Verdict.FAIL),
-    ("line-srun-mpi", f"srun --mpi=pmi2 {PERF}", machine(), Verdict.WARN),
-    ("line-srun-mpi", f"srun {PERF}", machine(SLURM_MPI_TYPE="pmix"), Verdict.PASS),
-]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "line", "on", "verdict"), ON_A_MACHINE)

@@ -84,11 +84,35 @@ def test_facts_of_this_machine_count_where_the_launcher_is(monkeypatch, tmp_path
     line = ["mpirun", "--allow-run-as-root", "-H", "far:8", "-n", "8", "./all_reduce_perf", "-b", "1G", "-e", "1G", "-g", "8"]
     monkeypatch.setenv("PATH", str(tmp_path))
     facts = report.report(line, "", machine).facts
-    assert facts["Open MPI"].startswith("5.0.8") and "GPUs" not in facts, "no rank runs here"
+    assert (facts["host"], facts["Open MPI"]) == ("gpu-1", f"5.0.8 ({tmp_path}/mpirun)") and "GPUs" not in facts, "no rank runs here"
+    assert "GPUs" not in report.report([*line[:2], "--hostfile", "hosts", *line[4:]], "", machine).facts
     assert report.report([*line[:3], "localhost:8", *line[4:]], "", machine).facts["GPUs"] == "8"
     assert report.report(["/other/mpirun", *line[1:]], "", machine).facts == {}
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mpirun").touch(0o755)
+    assert report.report([str(tmp_path / "other" / "mpirun"), *line[1:]], "", machine).facts["Open MPI"] == "another one"
+    failing = Machine(healthy().update("mpirun", version="", error="exit code 1", path=str(tmp_path / "mpirun")).source())
+    assert report.report(line, "", failing).facts["Open MPI"] == "exit code 1"
     monkeypatch.setenv("PATH", "/nowhere")
     assert report.report(line, "", machine).facts == {}
+
+
+def test_variables_that_a_script_sets_without_a_machine():
+    (line,) = report.report(["-"], "export NCCL_DEBUG=WARN\nmpirun -x NCCL_DEBUG -n 2 ./a\n", None).lines
+    assert [one.verdict for one in line.findings if one.name == "line-export"] == [Verdict.PASS]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (r"""mpirun "a\"b" ./c # 'd""", ("mpirun", 'a"b', "./c")),
+        (r"""mpirun 'a\' ./c # 'd""", ("mpirun", "a\\", "./c")),
+        (r"""mpirun a\'b ./c""", ("mpirun", "a'b", "./c")),
+    ],
+)
+def test_a_backslash_escapes_but_in_single_quotes(text, words):
+    (one,) = commands(text, "the line")
+    assert one.words == words
 
 
 def busbw(*words, stdin=""):

@@ -4,12 +4,15 @@ import copy
 import re
 from collections.abc import Callable, Iterable
 from datetime import date
+from functools import cache
 
 import pytest
-from cases import CASES
+from cases import CASES, MORE, Variant
 from equipped import LOSSES, equipped
 from healthy import healthy
+from tree import Change, Tree
 
+from busbw.check.base import Check
 from busbw.check.expect import file
 from busbw.check.expect.judging import Expect, judge
 from busbw.check.expect.learn import learn
@@ -57,33 +60,97 @@ def grouped(findings: Iterable[Checked]) -> list[list[Checked]]:
     return list(groups.values())
 
 
+def optional(finding: Checked) -> str:
+    return " (optional)" * finding.optional
+
+
 def short(title: str, findings: list[Checked]) -> list[str]:
     """How many parts there are with each verdict, and the message of the first."""
     kinds = [(len(group), group[0]) for group in grouped(findings)]
-    return [f"  {title}: {count} {one.verdict.value}{' (optional)' * one.optional}: {one.message}" for count, one in kinds]
+    return [f"  {title}: {count} {one.verdict.value}{optional(one)}: {one.message}" for count, one in kinds]
+
+
+def proof(finding: Checked) -> list[str]:
+    """Its evidence and fix."""
+    lines = [f"    {one.where}: {one.seen!r}" + (f", not {one.expected!r}" if one.expected else "") for one in finding.evidence]
+    return [*lines, *(f"    $ {line}" for line in finding.fix.splitlines())]
 
 
 def whole(findings: list[Checked]) -> list[str]:
     """All subjects, with message, evidence and fix of the first."""
     first = findings[0]
-    lines = [f"  {first.verdict.value} {', '.join(one.subject or 'machine' for one in findings)}: {first.message}"]
-    lines += [f"    {one.where}: {one.seen!r}" + (f", not {one.expected!r}" if one.expected else "") for one in first.evidence]
-    return [*lines, *(f"    $ {line}" for line in first.fix.splitlines())]
+    title = f"  {first.verdict.value} {', '.join(one.subject or 'machine' for one in findings)}{optional(first)}: {first.message}"
+    return [title, *proof(first)]
+
+
+def right(findings: list[Checked]) -> list[str]:
+    """How many parts there are with each verdict, with the message, evidence and fix of the first."""
+    return [line for group in grouped(findings) for line in (*short("healthy", group), *proof(group[0]))]
+
+
+@cache
+def elsewhere() -> dict[str, Machine]:
+    """Machines of other kinds than the healthy server."""
+    trees = {
+        "virtual machine": healthy().files("/sys/class/dmi/id", sys_vendor="QEMU"),
+        "container": healthy().file("/.dockerenv", ""),
+        "not as root": healthy().call("euid", "1000"),
+        "InfiniBand": healthy(layer="InfiniBand"),
+        "no GPU": healthy(gpus=0),
+        "no port": healthy(ports=0),
+        "neither": healthy(gpus=0, ports=0),
+        "nothing can be read": Tree(),
+    }
+    machines = {title: Machine(tree.source()) for title, tree in trees.items()}
+    return machines | {"a minute later": later(healthy(), healthy())}
+
+
+def later(before: Tree, now: Tree) -> Machine:
+    """A machine after its earlier reading."""
+    now.file("/proc/uptime", "100060.0 1.0")
+    return Machine(now.source(), Machine(before.source()))
 
 
 def told(name: str) -> list[str]:
     """All of a check."""
     check, case = find(name), CASES[name]
     tree, change = copy.deepcopy(case) if isinstance(case, tuple) else (healthy(), case)
-    source = Failing(tree.source())
+    unchanged = tree.source()  # making it takes longer than a check
+    source = Failing(unchanged)
     usual = check.run(Machine(source))
-    lines = [f"{check.row.id} {name}", *short("healthy", usual)]
+    lines = [f"{check.row.id} {name}", *right(usual)]
     for kind in sorted(source.kinds - IDENTITY) if name != ALL_FILES else ():
-        now = check.run(Machine(Failing(tree.source(), kind)))
+        now = check.run(Machine(Failing(unchanged, kind)))
         lines += short(f"no {kind}", [one for one in now if one not in usual])
+    others: dict[tuple[str, ...], list[str]] = {}
+    for title, machine in elsewhere().items():
+        others.setdefault(tuple(short("", [one for one in check.run(machine) if one not in usual])), []).append(title)
+    lines += [f"  {', '.join(titles)}{line.strip()}" for texts, titles in others.items() for line in texts]
+    for title, another in MORE.get(name, {}).items():
+        lines += [f"  {title}:", *(f"  {line}" for line in differing(check, another, tree, usual))]
     change(tree)
     found = [one for one in check.run(Machine(tree.source())) if one.verdict in BAD]
     return [*lines, *(line for group in grouped(found) for line in whole(group)), ""]
+
+
+def differing(check: Check, another: Variant, tree: Tree, usual: list[Checked]) -> list[str]:
+    """What it finds after a change and not before, in the minute between two changes, or on another tree, from the worst on."""
+    if isinstance(another, Tree):
+        machine, usual = Machine(another.source()), []
+    elif isinstance(another, tuple):
+        machine = later(*(made(tree, change) for change in another))
+    else:
+        machine = Machine(made(tree, another).source())
+    now = check.run(machine)
+    gone = short("no longer", [one for one in usual if one not in now])
+    return [*(line for group in grouped(one for one in now if one not in usual) for line in whole(group)), *gone]
+
+
+def made(tree: Tree, change: Change) -> Tree:
+    """A changed copy."""
+    tree = tree.copy()
+    change(tree)
+    return tree
 
 
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.name.lower())

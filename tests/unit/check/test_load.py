@@ -7,7 +7,7 @@ import pytest
 from loads import loaded, loading
 from looking import found
 
-from busbw.check.load import CALL, Loaded
+from busbw.check.load import CALL, Loaded, longest_s
 from busbw.cli.main import main
 from busbw.core.finding import Verdict
 
@@ -95,6 +95,10 @@ def test_gpu_that_is_joined_to_its_cpu_is_skipped(name):
     load["gpus"][1]["name"] = "NVIDIA GB200"
     tree.call(CALL, json.dumps(load))
     assert {one.verdict for one in found(name, tree=tree) if one.subject == "GPU 1"} == {SKIP}
+
+
+def test_a_load_may_take_a_minute_and_both_directions_of_16_gpus():
+    assert (longest_s(0), longest_s(10)) == (60, 60 + 2 * 16 * 10)
 
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="a machine without GPUs is needed")

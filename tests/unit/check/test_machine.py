@@ -9,7 +9,7 @@ from looking import found, of
 from tree import Tree
 
 from busbw.check.machine import Machine
-from busbw.check.parts import gpus
+from busbw.check.parts import gpus, nics, with_cpu
 from busbw.core.finding import Verdict
 from busbw.host.cpu import hypervisor_bit
 from busbw.host.gpu import sysfs_bus_id
@@ -22,7 +22,16 @@ BOUND = "812 799 259:2 /var/lib/kubelet/pods/0a1b/etc-hosts /etc/hosts rw,relati
 NETNS = "340 339 259:2 /etc/netns/h1/hosts /etc/hosts rw,relatime - ext4 /dev/nvme0n1p2 rw"
 
 
-@pytest.mark.parametrize(("mounts", "container"), [(ROOT, False), (f"{ROOT}\n{BOUND}", True), (f"{ROOT}\n{NETNS}", False)])
+@pytest.mark.parametrize(
+    ("mounts", "container"),
+    [
+        (ROOT, False),
+        ("812 799 259:2 /x /etc/hosts", True),
+        ("812 799 259:2 /etc/hosts", False),
+        (f"{ROOT}\n{BOUND}", True),
+        (f"{ROOT}\n{NETNS}", False),
+    ],
+)
 def test_containerd_with_control_groups_of_version_2(mounts, container):
     tree = Tree().file("/proc/1/cgroup", "0::/").file("/proc/self/mountinfo", mounts)
     assert Machine(tree.source()).container is container
@@ -79,6 +88,39 @@ def found_gpus(tree):
 def test_host_that_passed_all_gpus_on_has_none():
     tree = healthy(gpus=1).failing("nvml_health", "Driver Not Loaded").link(f"{DEVICES}/{gpu_bdf(0)}/driver", "../drivers/vfio-pci")
     assert {one.verdict for name in ("gpu-count", "gpu-mig", "nvlink-links") for one in found(name, tree=tree)} == {SKIP}
+
+
+def test_interface_of_a_port_by_its_number():
+    """A card with two ports, of which neither shows its interface among its GIDs."""
+    base = "/sys/class/infiniband/mlx5_0"
+    tree = (
+        Tree()
+        .files(f"{base}/ports/1", state="4: ACTIVE")
+        .files(f"{base}/ports/2", state="1: DOWN")
+        .listing(f"{base}/device/net", "b0", "a1")
+    )
+    tree.file("/sys/class/net/b0/dev_port", "0").file("/sys/class/net/a1/dev_port", "1")
+    assert [(port.name, port.netdev, port.active, port.roce) for port in Machine(tree.source()).ports] == [
+        ("mlx5_0", "b0", True, False), ("mlx5_0:2", "a1", False, False),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("euid", "root"), [("0", True), ("1000", False)])
+def test_reads_as_root(euid, root):
+    assert Machine(Tree().call("euid", euid).source()).root is root
+
+
+def test_network_card_without_rdma_has_the_name_of_its_interface():
+    tree = Tree().files(f"{DEVICES}/0000:31:00.0", vendor="0x8086", **{"class": "0x020000"}).listing(f"{DEVICES}/0000:31:00.0/net", "eno1")
+    tree.files(f"{DEVICES}/0000:32:00.0", vendor="0x8086", **{"class": "0x020000"})
+    assert [part.name for part in nics(Machine(tree.source()))] == ["eno1", "0000:32:00.0"]
+
+
+def test_only_a_gpu_of_its_own_model_is_joined_to_its_cpu():
+    tree = healthy(gpus=2)
+    tree.update("nvml_health", gpus=[found_gpus(tree)[0], found_gpus(tree)[1] | {"name": "NVIDIA GH200"}])
+    machine = Machine(tree.source())
+    assert [with_cpu(machine, part) for part in gpus(machine)] == ["", "NVIDIA GH200"]
 
 
 def test_gpu_has_one_name_in_all_checks():

@@ -8,7 +8,7 @@ from healthy_pcie import gpu_bdf
 from tree import Tree
 
 from busbw.check.machine import Machine
-from busbw.check.rates import Count, risen, too_fast
+from busbw.check.rates import Count, interval_s, risen, too_fast
 from busbw.check.registry import find
 from busbw.core.checking import Checked
 from busbw.core.finding import Verdict
@@ -205,6 +205,24 @@ def test_rise_of_a_counter():
 def test_a_rate_is_too_fast_only_beyond_chance():
     assert not too_fast(0, 10, 120) and not too_fast(120, 3600, 120) and not too_fast(1, 1, 120)
     assert too_fast(4, 10, 120) and too_fast(200, 3600, 120)
+
+
+@pytest.mark.parametrize(
+    ("uptimes", "times", "seconds"),
+    [
+        (("100.0 1", "160.5 1"), ("", ""), 60.5),
+        (("100.0 1", "100.0 1"), ("2026-11-01T08:00:00+00:00", "2026-11-01T08:01:00+00:00"), 60.0),
+        (("", "160.0 1"), ("2026-11-01T08:00:00+00:00", "2026-11-01T08:01:00+00:00"), 60.0),
+        (("", "160.0 1"), ("", "2026-11-01T08:01:00+00:00"), None),
+        (("160.0 1", "100.0 1"), ("2026-11-01T08:01:00+00:00", "2026-11-01T08:01:00+00:00"), None),
+        (("160.0 1", "100.0 1"), ("2026-11-01T08:01:00+00:00", "2026-11-01T08:00:00+00:00"), None),
+    ],
+)
+def test_time_between_two_readings(uptimes, times, seconds):
+    trees = [Tree().file("/proc/uptime", uptime).call("time", at) for uptime, at in zip(uptimes, times, strict=True)]
+    before, now = (tree.source() for tree in trees)
+    assert interval_s(Machine(now, Machine(before))) == seconds
+    assert interval_s(Machine(now)) is None
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,17 @@ def test_a_saturated_counter_may_have_grown_more(tmp_path):
     assert [(one.link, one.counter, one.by, one.at_least) for one in report.grown] == [("mlx5_0", "link_downed", 5, True)]
 
 
+def test_a_counter_that_stays_saturated_has_no_known_growth(tmp_path):
+    report = trend([machine(tmp_path, "h1", day, {}, link_downed=255) for day in (1, 2)])
+    assert report.grown == []
+
+
+def test_a_counter_that_grew_in_one_of_two_periods(tmp_path):
+    files = [machine(tmp_path, "h1", day, {}, link_downed=count) for day, count in ((1, 7), (2, 7), (3, 255))]
+    (one,) = trend(files).grown
+    assert (one.by, one.grown, one.periods, one.at_least, one.hours) == (248, 1, 2, True, 48.0)
+
+
 def test_hosts_with_one_snapshot_are_named(tmp_path):
     files = [machine(tmp_path, "h1", day, {}) for day in (1, 2)]
     report = trend([*files, machine(tmp_path, "h2", 1, {})])

@@ -33,8 +33,8 @@ def look(line: Line) -> Iterator[Found]:
     used = ranks * program.devices
     product = f"{ranks} ranks x -g {program.gpus} x -t {program.threads}"
     evidence = Evidence(program.name, product, f"{line.gpus} GPUs" if line.gpus else "the GPUs of a host")
-    each = max((line.gpus or MOST) // ranks // program.threads, 1)
     if line.gpus and used > line.gpus:
+        each = max(line.gpus // ranks // program.threads, 1)
         bad = warned if line.several else failed  # other hosts may have more than this one
         yield bad("", f"{product} is {used} GPUs; this host has {line.gpus}", evidence, fix=f"-g {each}")
     elif used > MOST:

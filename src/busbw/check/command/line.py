@@ -224,7 +224,7 @@ def _options(words: Sequence[str], launcher: str) -> tuple[list[Option], list[st
             break
         count = 0 if attached or short else 2 if name in TWO[launcher] else 1 if name in ONE[launcher] else 0
         values = (attached,) if attached else (word[2:],) if short else tuple(words[at + 1 : at + 1 + count])
-        found.append(Option(words[at].partition("=")[0] if attached else word, word[1] if short else name, values))
+        found.append(Option(word, word[1] if short else name, values))
         at += 1 + count
     rest = list(words[at:])
     return found, rest[1:] if rest[:1] == ["--"] else rest

@@ -35,12 +35,13 @@ def look(machine: Machine) -> Iterator[Found]:
         return
     nodes = [node for node in sorted(cpu_set(online.text)) if machine.text(f"{NODES}/node{node}/cpulist")]
     sizes = {node: _bytes(machine.text(f"{NODES}/node{node}/meminfo") or "") for node in nodes}
-    if not sizes or None in sizes.values():
-        first = next((node for node, size in sizes.items() if size is None), 0)
+    known = {node: size for node, size in sizes.items() if size is not None}
+    if not known or len(known) < len(sizes):
+        first = next((node for node in sizes if node not in known), 0)
         yield unread(f"node {first}", machine.read(f"{NODES}/node{first}/meminfo"), "its memory")
         return
-    most = max(size or 0 for size in sizes.values())
-    small = {node: size or 0 for node, size in sizes.items() if (size or 0) < SHARE * most or not size}
+    most = max(known.values())
+    small = {node: size for node, size in known.items() if size < SHARE * most or not size}
     for node, size in small.items():
         evidence = Evidence(f"{NODES}/node{node}/meminfo", f"MemTotal {size >> 20} MiB", f"about {most >> 20} MiB")
         yield warned(

@@ -14,7 +14,6 @@ NAMED = 4  # pairs in a message
 # nvml.h, nvmlGpuP2PStatus_t
 STATUS = {
     1: "chipset not supported",
-    2: "GPU not supported",
     3: "not supported across these PCIe roots",
     4: "disabled by a setting of the driver",
     5: "not supported",

@@ -41,10 +41,10 @@ def look(machine: Machine) -> Iterator[Found]:
             Evidence(dead[0], f"oom_kill {dead[1]}", "0"),
             fix=fix,
         )
-    full = [one for one in found if one.used is not None and one.used > SHARE * one.limit]
-    for one in full:
-        evidence = Evidence(one.path, f"{one.used} of {one.limit} bytes used", f"less than {SHARE:.0%}")
-        yield warned("", f"{(one.used or 0) / one.limit:.0%} of the memory limit is used", evidence, fix=filled(ROW.fix, path=one.path))
+    full = [(one, used) for one in found if (used := one.used) is not None and used > SHARE * one.limit]
+    for one, used in full:
+        evidence = Evidence(one.path, f"{used} of {one.limit} bytes used", f"less than {SHARE:.0%}")
+        yield warned("", f"{used / one.limit:.0%} of the memory limit is used", evidence, fix=filled(ROW.fix, path=one.path))
     if full or (dead and dead[1]):
         return
     if found:

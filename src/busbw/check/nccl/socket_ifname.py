@@ -15,6 +15,7 @@ VARIABLE = "NCCL_SOCKET_IFNAME"
 NET = "/sys/class/net"
 # Interfaces that reach no other host, or have the same address on each. NCCL itself excludes only lo and docker*.
 VIRTUAL = ("virbr", "br-", "cni", "flannel", "cali", "cilium", "kube", "podman", "lxcbr", "vmnet", "veth", "tun", "tailscale", "wg")
+DOCKER = "docker"  # which NCCL takes last, unless it is named
 
 ROW = CheckRow(
     id="BW169",
@@ -73,7 +74,7 @@ def _set(machine: Machine, setting: Setting, names: tuple[str, ...]) -> Found:
     if wide:
         also = "; ".join(f"{token} also selects {', '.join(more)}" for token, more in wide.items())
         return warned("", f"{setting.text}: {also}", *evidence, fix=setting.to(selection.spelled()))
-    virtual = [name for name in chosen if name.startswith(VIRTUAL)]
+    virtual = [name for name in chosen if name.startswith((*VIRTUAL, DOCKER))]
     if virtual:
         message = f"{setting.text} selects {', '.join(virtual)}, which reaches no other host"
         kept = ",".join(name for name in chosen if name not in virtual)

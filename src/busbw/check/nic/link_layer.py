@@ -33,7 +33,7 @@ def look(machine: Machine) -> Iterator[Found]:
         usual = max(layers, key=layers.count)
         mixed = 2 * layers.count(usual) <= len(ports)
         for port in ports if len(ports) > 1 else ():
-            number = {"InfiniBand": 1, "Ethernet": 2}.get(usual, 2)
+            number = 1 if usual == "InfiniBand" else 2
             yield judged(
                 right=mixed or port.layer == usual,
                 subject=port.name,

@@ -14,7 +14,7 @@ RACK = "NVIDIA GB"  # GB200 and GB300 NVL72
 OUTSIDE = "check the fabric manager of the rack (NMX-Controller on an NVLink switch tray) and its log"
 FAILED = "failed"  # of systemd: the service ended with an error
 COMPLETED, NOT_SUPPORTED, SUCCESS, TRUE = 3, 0, 0, 1
-STATES = {0: "Not supported", 1: "Not started", 2: "In progress", 3: "Completed"}  # nvml.h, NVML_GPU_FABRIC_STATE_*
+STATES = {1: "Not started", 2: "In progress", 3: "Completed"}  # nvml.h, NVML_GPU_FABRIC_STATE_*
 # nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_*: the shift of each field of two bits.
 HEALTH = {0: "degraded bandwidth", 2: "route recovery in progress", 4: "route unhealthy", 6: "access timeout recovery in progress"}
 

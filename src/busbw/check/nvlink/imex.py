@@ -63,7 +63,7 @@ def _domain(machine: Machine) -> Iterator[Found]:
     evidence = Evidence(
         COMMAND, f"domain {domain or 'not reported'}, {len(nodes) - len(bad)} of {len(nodes)} nodes {READY}", f"{UP}, all {READY}"
     )
-    if not domain and not nodes:
+    if not nodes and domain in ("", UP):  # the state of the domain alone does not say that all nodes are ready
         reason = reading.reason or "no node in the answer"
         yield unanswered("", f"the state of IMEX cannot be read: {reason}", reason, fix=COMMAND)
     elif bad:

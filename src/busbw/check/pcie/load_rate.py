@@ -39,7 +39,7 @@ def _judge(gpu: GpuLoad) -> Iterator[Found]:
 
 def _direction(gpu: GpuLoad, one: Copies) -> Found:
     links = Counter((sample.gen, sample.width) for sample in one.samples)
-    (gen, width), _ = links.most_common(1)[0] if links else ((None, None), 0)
+    gen, width = max(links, key=links.__getitem__, default=(None, None))
     link, text = pcie_rate(gen, width), f"{one.bytes_per_s / 1e9:.1f} GB/s {one.direction}"
     where = f"copies {one.direction}, {gpu.label}"
     if link is None:

@@ -42,12 +42,12 @@ def look(machine: Machine) -> Iterator[Found]:
         if configs.reasons:
             continue
         sizes = {bdf: config.max_payload or 0 for bdf, config in configs.read.items()}
-        same, least = len(set(sizes.values())) == 1, min(sizes.values())
+        least, *others = sorted(set(sizes.values()))
         evidence = [Evidence(f"{at(bdf)}/config, Device Control", f"{size} bytes", "equal along the path") for bdf, size in sizes.items()]
-        if same and least >= LEAST:
+        if not others and least >= LEAST:
             yield passed(part.name, f"packets carry up to {least} bytes on the whole path", *evidence)
         else:
-            seen = f"up to {least} bytes" if same else " and ".join(f"{size}" for size in sorted(set(sizes.values()))) + " bytes"
+            seen = f"up to {least} bytes" if not others else " and ".join(map(str, (least, *others))) + " bytes"
             yield warned(part.name, f"packets on its path carry {seen}", *evidence, fix=ROW.fix)
 
 

@@ -64,7 +64,7 @@ def _judge(machine: Machine, name: str, address: str) -> Found:
 
 def _alarm(machine: Machine, folder: str) -> Evidence | None:
     """The critical warning of the drive for its temperature, the only one that the kernel shows without a tool."""
-    sensors = [name for name in machine.names(folder) if name.startswith("hwmon") and name != "hwmon"]
+    sensors = [name for name in machine.names(folder) if name.startswith("hwmon")]
     sensors += [f"hwmon/{name}" for name in machine.names(f"{folder}/hwmon")]
     for sensor in sensors:
         path = f"{folder}/{sensor}/temp1_alarm"

@@ -39,8 +39,8 @@ def look(machine: Machine) -> Iterator[Found]:
         if steps[0].below.speed is None or steps[0].below.speed_max is None:
             yield no_link(machine, part, "speed")
             continue
-        slow = [step for step in steps if (step.below.speed or 0) < wanted(step)]
-        yield from (_slow(step, idle=step.last and part.device.gpu and part.device.bdf not in busy) for step in slow)
+        slow = [(step, speed) for step in steps if (speed := step.below.speed) is not None and speed < wanted(step)]
+        yield from (_slow(step, speed, idle=step.last and part.device.gpu and part.device.bdf not in busy) for step, speed in slow)
         if not slow:
             yield _full(part, steps[0])
     if none:
@@ -50,7 +50,7 @@ def look(machine: Machine) -> Iterator[Found]:
 def wanted(step: Step) -> float:
     """GT/s that both ends support; 0 if unknown."""
     speed = step.below.speed_max
-    if speed is None or step.below.speed is None:
+    if speed is None:
         return 0
     return min(speed, (step.above.speed_max if step.above else None) or speed)
 
@@ -60,14 +60,13 @@ def _full(part: Part, own: Step) -> Found:
     return passed(part.name, f"its link runs at {own.below.speed:g} GT/s, the most that both ends support", evidence)
 
 
-def _slow(step: Step, *, idle: bool) -> Found:
-    evidence = Evidence(f"{at(step.lower)}/current_link_speed", f"{step.below.speed:g} GT/s", f"{wanted(step):g} GT/s")
-    text = f"{step.name} runs at {step.below.speed:g} of {wanted(step):g} GT/s"
+def _slow(step: Step, speed: float, *, idle: bool) -> Found:
+    evidence = Evidence(f"{at(step.lower)}/current_link_speed", f"{speed:g} GT/s", f"{wanted(step):g} GT/s")
+    text = f"{step.name} runs at {speed:g} of {wanted(step):g} GT/s"
     if idle:
         fix = "busbw check --load 10"
         return not_offered(step.part.name, f"{text}; an idle GPU lowers its link speed", evidence, fix=fix)
-    missing = wanted(step) - (step.below.speed or 0)
-    return warned(step.part.name, text, evidence, fix=filled(ROW.fix, bdf=step.lower), weight=missing)
+    return warned(step.part.name, text, evidence, fix=filled(ROW.fix, bdf=step.lower), weight=wanted(step) - speed)
 
 
 CHECK = Check(ROW, look)

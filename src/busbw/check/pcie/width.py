@@ -38,8 +38,8 @@ def look(machine: Machine) -> Iterator[Found]:
         if own.below.width is None or own.below.width_max is None:
             yield no_link(machine, part, "width")
             continue
-        narrow = [step for step in steps if (step.below.width or 0) < wanted(step)]
-        yield from (_narrow(step) for step in narrow)
+        narrow = [(step, width) for step in steps if (width := step.below.width) is not None and width < wanted(step)]
+        yield from (_narrow(step, width) for step, width in narrow)
         if not narrow:
             lanes = Evidence(f"{part.path}/current_link_width", str(own.below.width), str(own.below.width_max))
             yield passed(part.name, f"it has all of its {own.below.width_max} lanes", lanes)
@@ -50,18 +50,18 @@ def look(machine: Machine) -> Iterator[Found]:
 def wanted(step: Step) -> int:
     """Lanes that a link should have. A switch cannot be moved to another slot, so it needs only what both ends support."""
     width = step.below.width_max
-    if width is None or step.below.width is None:
+    if width is None:
         return 0
     return min(width, (step.above.width_max if step.above else None) or width) if not step.last else width
 
 
-def _narrow(step: Step) -> Found:
-    width, best = step.below.width, wanted(step)
+def _narrow(step: Step, width: int) -> Found:
+    best = wanted(step)
     slot = step.above.width_max if step.above else None
     reason = f"; the port above it ({step.upper}) has no more" if slot == width else ""
     fix = filled(ROW.fix, bdf=step.lower) if not reason else filled(MOVE, bdf=step.lower, lanes=best)
     evidence = Evidence(f"{at(step.lower)}/current_link_width", str(width), str(best))
-    return warned(step.part.name, f"{step.name} has {width} of {best} PCIe lanes{reason}", evidence, fix=fix, weight=best - (width or 0))
+    return warned(step.part.name, f"{step.name} has {width} of {best} PCIe lanes{reason}", evidence, fix=fix, weight=best - width)
 
 
 CHECK = Check(ROW, look)

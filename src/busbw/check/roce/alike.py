@@ -1,6 +1,6 @@
 """Whether all RoCE ports of a host have the same settings."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from busbw.check.base import Check, not_offered, passed, skipped, unknown, warned
 from busbw.check.machine import Machine
@@ -34,17 +34,18 @@ def look(machine: Machine) -> Iterator[Found]:
     if not known:
         yield not_offered("", "no setting of RoCE can be read here")
         return
-    differing = 0
-    for what in known:
-        column = [one[what] for one in table]
-        usual = max(column, key=column.count)
-        model = found[column.index(usual)]
-        for setting, value in zip(found, column, strict=True):
-            if value != usual:
-                differing += 1
-                yield _differs(setting, what, value, usual, model)
+    differing = [one for what in known for one in _differing(found, what, [each[what] for each in table])]
+    yield from differing
     if not differing:
         yield passed("", f"{len(found)} RoCE interfaces have the same settings", Evidence("settings that were compared", ", ".join(known)))
+
+
+def _differing(found: Sequence[Setting], what: str, column: list[str]) -> Iterator[Found]:
+    usual = max(column, key=column.count)
+    model = found[column.index(usual)]
+    for setting, value in zip(found, column, strict=True):
+        if value != usual:
+            yield _differs(setting, what, value, usual, model)
 
 
 def _differs(setting: Setting, what: str, value: str, usual: str, model: Setting) -> Found:

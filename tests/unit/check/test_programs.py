@@ -1,0 +1,87 @@
+"""What is asked of the programs that launchers use: mpirun, srun, getent and ssh."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from busbw.check.launcher import programs
+from busbw.host.source import Unavailable
+
+Programs = Callable[..., None]
+
+
+@pytest.fixture
+def having(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
+    """`having(name="lines of sh")`: only these programs are in PATH."""
+
+    def make(**scripts: str) -> None:
+        for name, text in scripts.items():
+            path = tmp_path / "bin" / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+            path.chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+
+    return make
+
+
+def test_without_the_programs(having):
+    having()
+    assert (json.loads(programs._mpirun()), programs.pmix_listing()) == ({"path": ""}, "")
+    with pytest.raises(Unavailable, match="getent is not installed"):
+        programs.own_addresses("gpu-1")
+
+
+def test_addresses_of_a_name_as_getent_prints_them(having):
+    having(getent='[ "$1 $2" = "ahosts gpu-1" ] && echo "10.1.0.1 STREAM gpu-1"; exit 2')
+    assert (programs.own_addresses("gpu-1"), programs.own_addresses("gpu-2")) == ("10.1.0.1 STREAM gpu-1", "")
+
+
+def test_plugins_as_srun_lists_them(having):
+    having(srun='echo "MPI plugin types are..."; echo pmix >&2')
+    assert programs.pmix_listing() == "MPI plugin types are...\npmix"
+    having(srun="echo first; echo last >&2; exit 7")
+    with pytest.raises(Unavailable, match=r"srun ended with exit code 7: last$"):
+        programs.pmix_listing()
+
+
+def test_a_program_that_cannot_be_run(having, tmp_path):
+    having(srun="")
+    (tmp_path / "bin" / "srun").write_bytes(b"\x7fELF")
+    with pytest.raises(Unavailable, match=r"srun cannot be run: Exec format error"):
+        programs.pmix_listing()
+
+
+def test_the_slowest_of_three_lookups_of_each_own_address(having, monkeypatch, tmp_path):
+    """A clock that stands still but for the second lookup of each address."""
+    having(getent=f'echo "$@" >> {tmp_path}/asked; [ "$1" = ahosts ] && echo "10.1.0.1 STREAM" && echo "fe80::1 STREAM"')
+    times = iter([0.0, 0.25, 1.0, 1.75, 2.0, 2.125] * 2)
+    monkeypatch.setattr(programs.time, "monotonic", lambda: next(times))
+    assert json.loads(programs.reverse_lookups("gpu-1")) == {"::ffff:10.1.0.1": 0.75, "::ffff:127.0.0.1": 0.75}
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert asked == ["ahosts gpu-1", *["hosts ::ffff:10.1.0.1"] * 3, *["hosts ::ffff:127.0.0.1"] * 3]
+
+
+def test_private_keys_and_their_permissions(having, monkeypatch, tmp_path):
+    having(ssh="")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SSH_AUTH_SOCK", "")
+    (tmp_path / ".ssh").mkdir()
+    for name, mode in (("id_rsa", 0o644), ("id_ed25519", 0o600), ("id_rsa.pub", 0o644), ("known_hosts", 0o600)):
+        (tmp_path / ".ssh" / name).touch()
+        (tmp_path / ".ssh" / name).chmod(mode)
+    said = json.loads(programs.ssh_login())
+    assert said == {"ssh": str(tmp_path / "bin" / "ssh"), "agent": False, "keys": {"id_rsa": 0o644, "id_ed25519": 0o600}}
+    monkeypatch.setenv("SSH_AUTH_SOCK", os.devnull)
+    assert json.loads(programs.ssh_login())["agent"]
+
+
+def test_mpirun_of_another_kind_is_named(having, tmp_path):
+    having(mpirun='echo "HYDRA build details:"')
+    said = json.loads(programs._mpirun())
+    assert said["path"] == str(tmp_path / "bin" / "mpirun") and "version" not in said and said["error"]
+    having(mpirun='echo "mpirun (Open MPI) 5.0.8"')
+    assert json.loads(programs._mpirun()) == {"path": str(tmp_path / "bin" / "mpirun"), "version": "5.0.8"}
