@@ -27,7 +27,7 @@ def test_an_older_snapshot_tells_the_rate(tmp_path, capsys, errors, code):
     found = ["busbw", "check", "--from", new, "--since", old, "--only", "nic-symbol-errors", "--all", "--format", "json"]
     assert main(found) == 0
     (port,) = [one for one in json.loads(capsys.readouterr().out)["findings"] if one["subject"] == "mlx5_3"]
-    assert (port["verdict"] == "warn") == bool(code) and f"{errors - 60_000} of them in 60 min" in port["message"]
+    assert (port["verdict"] == "warn") == bool(code) and f"{errors - 60_000} of them in 1 h" in port["message"]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from busbw.check.nic.symbol_errors import CLEAR
 from busbw.check.rates import DAY_S, HOUR_S, LOADED, Count, interval_s, too_fast, with_rises
 from busbw.core.checking import CheckRow, Found, Layer
 from busbw.core.shell_words import filled
+from busbw.core.sizes import counted
 from busbw.core.units import span
 
 MANY = 5  # Azure's health check allows fewer in 24 hours
@@ -38,54 +39,55 @@ def look(machine: Machine) -> Iterator[Found]:
         yield skipped("no RDMA port with a cable")
     read = {port.name: counts(machine, port, ("counters/link_downed",), "link_down_events_phy") for port in ports}
     found = {port.name: _counts(machine, port, read[port.name]) for port in ports}
-    totals = {name: max(count.value for count in counted) for name, counted in found.items() if counted}
-    rises = {name: _rise(counted) for name, counted in found.items() if counted}
+    totals = {name: max(count.value for count in own) for name, own in found.items() if own}
+    rises = {name: _rise(own) for name, own in found.items() if own}
     common, seconds = _median(list(totals.values())), interval_s(machine)
     common_rise = _median([rise for rise in rises.values() if rise is not None])
     for port in ports:
-        counted, rise = found[port.name], rises.get(port.name)
-        if not counted:
+        own, rise = found[port.name], rises.get(port.name)
+        if not own:
             reason = read[port.name]
             yield unanswered(port.name, "no link-down counter can be read", reason if isinstance(reason, str) else "")
         elif seconds and rise is not None:
-            yield _recent(port, counted, rise, common_rise, seconds)
+            yield _recent(port, own, rise, common_rise, seconds)
         else:
-            yield _ever(port, counted, totals[port.name], common)
+            yield _ever(port, own, totals[port.name], common)
 
 
-def _recent(port: Port, counted: list[Count], rise: int, common: float, seconds: float) -> Found:
+def _recent(port: Port, own: list[Count], rise: int, common: float, seconds: float) -> Found:
     """What happened between two readings."""
-    message = f"its link went down {rise} times in {span(seconds)}, {max(count.value for count in counted)} times {LOADED}"
-    seen = evidence(counted, expected="no more")
+    ever = counted(max(count.value for count in own), "time")
+    message = f"its link went down {counted(rise, 'time')} in {span(seconds)}, {ever} {LOADED}"
+    seen = evidence(own, expected="no more")
     if too_fast(math.ceil(rise - common), seconds, MANY * HOUR_S / DAY_S):
         return warned(port.name, message, *seen, fix=filled(ROW.fix, device=port.device), weight=rise)
     return passed(port.name, message, *seen)
 
 
-def _ever(port: Port, counted: list[Count], times: int, common: float) -> Found:
+def _ever(port: Port, own: list[Count], times: int, common: float) -> Found:
     """What one reading tells."""
-    seen = evidence(counted, expected=f"below {MANY}")
+    seen = evidence(own, expected=f"below {MANY}")
     fix = filled(ROW.fix, device=port.device)
-    full = next((count for count in counted if count.saturated and count.value == times), None)
+    full = next((count for count in own if count.saturated and count.value == times), None)
     if full:
         message = f"{full.name} is {times}, the most that it can hold: its link went down at least as often {LOADED}"
         clear = "" if port.roce else filled(f"{CLEAR}; ", device=port.device, port=port.number)
         return failed(port.name, message, *seen, fix=f"{clear}{fix}", weight=times)
-    message = f"its link went down {times} times {LOADED}"
+    message = f"its link went down {counted(times, 'time')} {LOADED}"
     if times - common >= MANY:
         message += f"; the median of this host's ports is {common:g}" if common else ""
         return warned(port.name, f"{message}; when is not known", *seen, fix=fix, weight=times)
     return passed(port.name, message, *seen)
 
 
-def _counts(machine: Machine, port: Port, counted: list[Count] | str) -> list[Count]:
+def _counts(machine: Machine, port: Port, own: list[Count] | str) -> list[Count]:
     carriers = [count for netdev in hardware(machine, port) if (count := _carrier(machine, netdev))]
-    return ([] if isinstance(counted, str) else counted) + carriers
+    return ([] if isinstance(own, str) else own) + carriers
 
 
-def _rise(counted: list[Count]) -> int | None:
+def _rise(own: list[Count]) -> int | None:
     """The largest rise; None if none is known."""
-    return max((count.rise for count in counted if count.rise is not None), default=None)
+    return max((count.rise for count in own if count.rise is not None), default=None)
 
 
 def _median(values: list[int]) -> float:

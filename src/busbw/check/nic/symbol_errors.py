@@ -8,6 +8,7 @@ from busbw.check.nic.links import each_port, evidence, total
 from busbw.check.rates import LOADED, NOT_KNOWN, Count, Window, too_fast, window
 from busbw.core.checking import CheckRow, Found, Layer
 from busbw.core.shell_words import filled
+from busbw.core.sizes import counted
 
 PER_HOUR = 120  # NVSentinel's limit for symbol_error
 OVERRUN = "excessive_buffer_overrun_errors"
@@ -50,7 +51,7 @@ def _judge(machine: Machine, port: Port, found: list[Count]) -> Found:
     full = [count for count in found if count.saturated]
     seen = window(machine, [count for count in found if not count.saturated])
     errors = total(found, ".*")
-    text = f"{errors} errors {LOADED}" + (f", {total(seen.counts, '.*')} of them {seen.since}" if seen.seconds else "")
+    text = f"{counted(errors, 'error')} {LOADED}" + (f", {total(seen.counts, '.*')} of them {seen.since}" if seen.seconds else "")
     if full:
         named = ", ".join(f"{count.name} {count.value}" for count in full)
         report = failed if any(count.name == RECOVERED for count in full) else warned
