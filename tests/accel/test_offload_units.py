@@ -1,0 +1,88 @@
+"""How a model is divided: into units, whose weights are needed at the same time, and into pieces, which are updated one by one."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.distributed.fsdp import FSDPModule  # noqa: E402
+
+from busbw.accel import offload  # noqa: E402
+from busbw.accel.offloading import units  # noqa: E402
+from busbw.core.errors import UsageError  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+def linear():
+    return nn.Linear(2, 2, bias=False)
+
+
+def as_sharded(module):
+    """The class that fully_shard gives a module."""
+    module.__class__ = type("Sharded", (FSDPModule, type(module)), {})
+    return module
+
+
+def model():
+    return nn.ModuleDict(
+        {
+            "head": linear(),
+            "inner": nn.ModuleDict({"list": nn.ModuleList([linear(), nn.Sequential(linear())])}),
+            "rest": nn.Sequential(linear()),
+        }
+    )
+
+
+def named(made, found):
+    names = {id(module): name for name, module in made.named_modules()}
+    return [(names[id(unit.module)], unit.order) for unit in found]
+
+
+def test_units_are_the_members_of_the_outermost_lists():
+    made = model()
+    assert named(made, units.divide(made)) == [("", 0), ("inner.list.0", 1), ("inner.list.1", 2), ("rest.0", 3)]
+
+
+def test_units_are_what_fully_shard_was_called_on():
+    made = model()
+    for module in (made["inner"]["list"][0], made["rest"], made):
+        as_sharded(module)
+    assert named(made, units.divide(made)) == [("", 0), ("inner.list.0", 1), ("rest", 2)]
+
+
+def test_a_parameter_belongs_to_the_innermost_unit_and_a_shared_one_to_the_root():
+    made = nn.ModuleList(nn.ModuleList([linear(), linear()]) for _ in range(3))
+    first, second, third = made
+    second[1].weight = first[1].weight
+    third[0].weight = second[0].weight
+    modules = (made, first, first[0], first[1], second, third)  # one within the other, as fully_shard can have them
+    root, _, inner, _, _, last = found = [units.Unit(module, order) for order, module in enumerate(modules)]
+    belongs = units.owners(found)
+    assert belongs[id(first[0].weight)] is inner
+    assert belongs[id(first[1].weight)] is root
+    assert belongs[id(second[0].weight)] is root
+    assert belongs[id(third[1].weight)] is last
+
+
+@pytest.mark.parametrize(("count", "ends"), [(0, []), (1, [(0, 1)]), (4, [(0, 4)]), (9, [(0, 4), (4, 8), (8, 9)])])
+def test_pieces_cover_a_parameter(monkeypatch, count, ends):
+    monkeypatch.setattr(units, "PIECE", 4)
+    weight = nn.Parameter(torch.zeros(count))
+    one = units.Offloaded("weight", weight, 0, 0, units.Unit(nn.Identity(), 0), units.local_part(weight))
+    assert [(part.start, part.stop) for part in one.pieces()] == ends
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda made: as_sharded(made["rest"]), "sharded model is not in bf16"),
+        (lambda made: made.to("meta"), "parameters are on meta"),
+        (lambda made: made["rest"].to("meta"), "parameters are on cpu, meta"),
+    ],
+)
+def test_models_that_are_sharded_in_fp32_or_on_no_single_device_are_refused(change, message):
+    made = model()
+    change(made)
+    with pytest.raises(UsageError, match=message):
+        offload(made, torch.optim.AdamW(made.parameters()), max_norm=None)
