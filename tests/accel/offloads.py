@@ -1,5 +1,6 @@
 """Scenarios of an offloaded AdamW under DistributedDataParallel and with fully_shard, on every rank of a job."""
 
+import math
 import os
 import time
 from typing import Any
@@ -14,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from busbw import accel
 from busbw.accel.offloading import schedule
+from busbw.core.errors import BusbwError
 
 WIDTH, TOKENS, STEPS = 24, 31, 4
 
@@ -155,6 +157,24 @@ def fsdp() -> dict[str, Any]:
 
 def fsdp_clipped() -> dict[str, Any]:
     return sharded(0.1, gpu_share=0.5)
+
+
+def not_finite_elsewhere() -> dict[str, Any]:
+    """Gradients of the first rank's shard are not finite; all ranks leave out the step."""
+    net = Net()
+    for block in net.blocks:
+        fully_shard(block)
+    fully_shard(net)
+    if dist.get_rank() == 0:
+        net.blocks[0][1].weight.register_post_accumulate_grad_hook(lambda one: local(one.grad).fill_(math.nan))
+    optimizer = accel.offload(net, adamw(net), max_norm=1.0, threads=1)
+    before = {name: one.clone() for name, one in optimizer.weights().items()}
+    loss(net, 0).backward()
+    try:
+        optimizer.step()
+    except BusbwError as error:
+        return {"said": str(error), "same": all(torch.equal(one, before[name]) for name, one in optimizer.weights().items())}
+    return {"said": "nothing"}
 
 
 class Headed(Net):
