@@ -215,24 +215,35 @@ def gathered_early() -> dict[str, Any]:
         return {"losses": (at_once, float(loss(net, 1)))}
 
 
-def wide_shards() -> dict[str, Any]:
-    """fully_shard of fp32 parameters is refused."""
-    net = fully_shard(Net().float())
+def refusal(net: nn.Module, **options: Any) -> dict[str, Any]:
+    """What is said of a model that cannot be offloaded."""
     try:
-        accel.offload(net, adamw(net), max_norm=None)
+        accel.offload(net, adamw(net), max_norm=None, **options).close()
     except Exception as error:
         return {"said": f"{type(error).__name__}: {error}"}
-    return {"said": "nothing"}
+    return {"said": "taken"}
+
+
+def wide_shards() -> dict[str, Any]:
+    """fully_shard of fp32 parameters is refused."""
+    return refusal(fully_shard(Net().float()))
 
 
 def wide_replicas() -> dict[str, Any]:
     """DistributedDataParallel would not see the gradients of fp32 parameters that become bf16."""
-    net = DistributedDataParallel(Net().float())
-    try:
-        accel.offload(net, adamw(net), max_norm=None)
-    except Exception as error:
-        return {"said": f"{type(error).__name__}: {error}"}
-    return {"said": "nothing"}
+    return refusal(DistributedDataParallel(Net().float()))
+
+
+def frozen_replicas() -> dict[str, Any]:
+    """Frozen parameters have no gradients, and may be fp32."""
+    net = Net()
+    net.tokens.float().requires_grad_(False)
+    return refusal(DistributedDataParallel(net))
+
+
+def streamed_replicas() -> dict[str, Any]:
+    """DistributedDataParallel reads weights that are on the host."""
+    return refusal(DistributedDataParallel(Net()), stream_weights=True)
 
 
 def dies() -> dict[str, Any]:

@@ -9,6 +9,7 @@ from torch.distributed.fsdp import FSDPModule  # noqa: E402
 
 from busbw.accel import offload  # noqa: E402
 from busbw.accel.offloading import units  # noqa: E402
+from busbw.accel.settings import Settings  # noqa: E402
 from busbw.core.errors import UsageError  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -74,15 +75,19 @@ def test_pieces_cover_a_parameter(monkeypatch, count, ends):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "options", "message"),
     [
-        (lambda made: as_sharded(made["rest"]), "sharded model is not in bf16"),
-        (lambda made: made.to("meta"), "parameters are on meta"),
-        (lambda made: made["rest"].to("meta"), "parameters are on cpu, meta"),
+        (lambda made: as_sharded(made["rest"]), {}, "sharded model is not in bf16"),
+        (lambda made: made.to("meta"), {}, "parameters are on meta"),
+        (lambda made: made["rest"].to("meta"), {}, "parameters are on cpu, meta"),
+        (lambda made: as_sharded(made["rest"].bfloat16()), {}, "sharded model is not in bf16"),
+        (lambda made: as_sharded(made.bfloat16()["rest"]), {"stream_weights": True}, "stream_weights does not work with fully_shard"),
+        (lambda made: made, {"exchange": Settings()}, "exchange is for DistributedDataParallel"),
+        (lambda made: made.requires_grad_(False), {}, "the model has no trained parameters"),
     ],
 )
-def test_models_that_are_sharded_in_fp32_or_on_no_single_device_are_refused(change, message):
+def test_models_that_cannot_be_offloaded_are_refused(change, options, message):
     made = model()
     change(made)
     with pytest.raises(UsageError, match=message):
-        offload(made, torch.optim.AdamW(made.parameters()), max_norm=None)
+        offload(made, torch.optim.AdamW(made.parameters()), **{"max_norm": None} | options)

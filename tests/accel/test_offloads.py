@@ -5,7 +5,7 @@ import pytest
 
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel offloads")]
 NAMES = ["ddp", "ddp_clipped", "ddp_int8", "fsdp", "fsdp_clipped", "ddp_replaced"]
-OTHERS = ["gathered_early", "not_finite_elsewhere", "wide_shards", "wide_replicas"]
+OTHERS = ["gathered_early", "not_finite_elsewhere", "wide_shards", "wide_replicas", "frozen_replicas", "streamed_replicas"]
 
 
 @pytest.fixture(scope="module", params=[(2, 1), (4, 2)], ids=["2 ranks", "2 hosts of 2"])
@@ -38,9 +38,17 @@ def test_gradients_that_are_not_finite_on_one_rank_change_nothing_on_any(job):
         assert said["not_finite_elsewhere"] == {"said": f"gradients are not finite in step 1: {where}; nothing was updated", "same": True}
 
 
-@pytest.mark.parametrize("name", ["wide_shards", "wide_replicas"])
-def test_fp32_parameters_that_are_sharded_or_replicated_are_refused(job, name):
-    assert "not in bf16" in job[0][name]["said"]
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("wide_shards", "not in bf16"),
+        ("wide_replicas", "not in bf16"),
+        ("frozen_replicas", "taken"),
+        ("streamed_replicas", "stream_weights does not work under DistributedDataParallel"),
+    ],
+)
+def test_models_that_cannot_be_offloaded_are_refused(job, name, said):
+    assert all(said in one[name]["said"] for one in job)
 
 
 def test_a_rank_that_ends_in_backward_is_named(tmp_path):
