@@ -3,6 +3,7 @@
 import math
 import os
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from busbw import accel
 from busbw.accel.offloading import schedule
+from busbw.accel.offloading.units import Offloaded
 from busbw.core.errors import BusbwError
 
 WIDTH, TOKENS, STEPS = 24, 31, 4
@@ -209,10 +211,17 @@ def gathered_early() -> dict[str, Any]:
     optimizer.worker.adam.update = slow  # type: ignore[method-assign]
     loss(net, 0).backward()
     optimizer.step()
+    wait, waited = optimizer.worker.wait, []
+
+    def seen(parameters: Sequence[Offloaded]) -> None:
+        waited.append(sorted({one.unit.order for one in parameters}))
+        wait(parameters)
+
+    optimizer.worker.wait = seen  # type: ignore[method-assign]
     with torch.no_grad():
-        at_once = float(loss(net, 1))
+        at_once, units = float(loss(net, 1)), list(waited)
         optimizer.ready()
-        return {"losses": (at_once, float(loss(net, 1)))}
+        return {"losses": (at_once, float(loss(net, 1))), "units": units}
 
 
 def refusal(net: nn.Module, **options: Any) -> dict[str, Any]:
@@ -231,7 +240,9 @@ def wide_shards() -> dict[str, Any]:
 
 def wide_replicas() -> dict[str, Any]:
     """DistributedDataParallel would not see the gradients of fp32 parameters that become bf16."""
-    return refusal(DistributedDataParallel(Net().float()))
+    net = Net()
+    net.tokens.float()
+    return refusal(DistributedDataParallel(net))
 
 
 def frozen_replicas() -> dict[str, Any]:

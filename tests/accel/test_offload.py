@@ -127,7 +127,7 @@ def test_a_gradient_much_longer_than_the_last_one_waits_for_the_norm(monkeypatch
 
 
 def test_bytes_are_four_per_parameter_and_step():
-    pair = Pair()
+    pair, begun = Pair(), time.perf_counter()
     assert pair.optimizer.times() == optimizers.StepTimes(0, 0, 0, 0.0, 0.0, 0.0, 0.0)
     for seed in range(3):
         pair.step(seed)
@@ -137,8 +137,7 @@ def test_bytes_are_four_per_parameter_and_step():
     assert (times.down_bytes, times.up_bytes) == (3 * (2 * count + norms), 3 * 2 * count)
     assert times.steps == 3
     assert (times.down_s > 0, times.up_s > 0) == (DEVICE.type == "cuda", DEVICE.type == "cuda")  # on a CPU copies take no time of their own
-    assert times.update_s > 0
-    assert times.waited_s > 0
+    assert all(0 < one < time.perf_counter() - begun for one in (times.update_s, times.waited_s))
     pair.optimizer.close()
 
 
@@ -185,6 +184,9 @@ def test_state_goes_to_adamw_and_back(stream_weights, gpu_share, tmp_path):
     other.step(7)
     other.check()
     other.optimizer.load_state_dict(pair.reference.state_dict())
+    pair.optimizer.load_state_dict(torch.optim.AdamW(groups(Named(pair.plain))).state_dict())
+    assert pair.optimizer.state_dict()["state"] == {}
+    assert not any(one.states.moment.any() or one.states.square.any() for one in pair.optimizer.parameters)
     for one in (pair, other):
         one.optimizer.close()
 
@@ -325,9 +327,11 @@ def test_zero_grad_drops_what_was_accumulated():
     net = two_layers()
     optimizer = offload(net, torch.optim.AdamW(net.parameters()), max_norm=None)
     before = optimizer.weights()["0.weight"].clone()
-    with optimizer.accumulate():
+    with pytest.raises(KeyError), optimizer.accumulate():
         net(ones()).sum().backward()
+        raise KeyError
     assert net[0].weight.grad is not None
+    assert not optimizer.accumulates
     optimizer.zero_grad()
     assert net[0].weight.grad is None
     optimizer.step()

@@ -30,6 +30,8 @@ def test_weights_that_are_gathered_early_are_waited_for(job):
     for said in job:
         at_once, later = said["gathered_early"]["losses"]
         assert at_once == later
+        # the root, the first block with the two that are fetched ahead, each block, and the norm and the head, which are one group
+        assert said["gathered_early"]["units"] == [[0], [1, 2, 3], [2], [3], [4, 5], [4, 5]]
 
 
 def test_gradients_that_are_not_finite_on_one_rank_change_nothing_on_any(job):
