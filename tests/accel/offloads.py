@@ -9,12 +9,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from exchanges import DEVICE, digest
+from offload_pair import LateLane
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from busbw import accel
+from busbw.accel.offloading import optimizer as optimizers
 from busbw.accel.offloading import schedule
 from busbw.accel.offloading.units import Offloaded
 from busbw.core.errors import BusbwError
@@ -120,6 +122,17 @@ def ddp_clipped() -> dict[str, Any]:
 def ddp_int8() -> dict[str, Any]:
     """Gradients are compressed on their way between ranks."""
     return under_ddp(None, exchange=accel.Settings("int8", compress_least=0))
+
+
+def ddp_late() -> dict[str, Any]:
+    """Copies of gradients end later, as on a GPU, and the next backward writes to the same buckets."""
+    before = optimizers.Lane
+    if DEVICE.type == "cpu":
+        optimizers.Lane = LateLane  # type: ignore[misc]
+    try:
+        return under_ddp(None)
+    finally:
+        optimizers.Lane = before  # type: ignore[misc]
 
 
 def ddp_replaced() -> dict[str, Any]:

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from offload_pair import DEVICE, WIDTH, LateLane, Named, Net, Pair, groups  # noqa: E402
 from torch import nn  # noqa: E402
 
-from busbw.accel import offload  # noqa: E402
+from busbw.accel import host_threads, offload  # noqa: E402
 from busbw.accel.offloading import optimizer as optimizers  # noqa: E402
 from busbw.accel.offloading import schedule, units  # noqa: E402
 from busbw.core.errors import UsageError  # noqa: E402
@@ -162,6 +162,29 @@ def test_a_forward_waits_for_the_new_weights_of_all_its_parameters(monkeypatch, 
     pair.optimizer.close()
 
 
+class ByWeight(nn.Module):
+    """Has no parameters of its own, and uses those of a list whose members do not run."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8, bias=False) for _ in range(2))
+
+    def forward(self, hidden):
+        return hidden @ self.layers[0].weight @ self.layers[1].weight
+
+
+def test_a_model_waits_for_the_weights_of_members_that_do_not_run(monkeypatch):
+    net = ByWeight().to(DEVICE)
+    optimizer = offload(net, torch.optim.AdamW(net.parameters()), max_norm=None)
+    net(ones()).sum().backward()
+    optimizer.step()
+    wait, waited = optimizer.worker.wait, []
+    monkeypatch.setattr(optimizer.worker, "wait", lambda given: (waited.extend(one.name for one in given), wait(given)))
+    net(ones())
+    assert sorted(waited) == ["layers.0.weight", "layers.1.weight"]
+    optimizer.close()
+
+
 @pytest.mark.parametrize(
     ("stream_weights", "gpu_share"), [(False, 0.0), (True, 0.0), (True, 0.4)], ids=["resident", "streamed", "some on the GPU"]
 )
@@ -285,6 +308,7 @@ def test_modules_of_the_model_load_and_save_their_own_weights():
 def test_a_model_of_one_parameter_trains():
     net = nn.Linear(8, 8, bias=False).to(DEVICE)
     optimizer = offload(net, torch.optim.AdamW(net.parameters(), lr=0.1), max_norm=None)
+    assert optimizer.worker.adam.threads == host_threads.usable()
     before = optimizer.weights()["weight"].clone()
     net(ones()).sum().backward()
     optimizer.step()

@@ -4,7 +4,7 @@ import jobs
 import pytest
 
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel offloads")]
-NAMES = ["ddp", "ddp_clipped", "ddp_int8", "fsdp", "fsdp_clipped", "ddp_replaced"]
+NAMES = ["ddp", "ddp_clipped", "ddp_int8", "ddp_late", "fsdp", "fsdp_clipped", "ddp_replaced"]
 OTHERS = ["gathered_early", "not_finite_elsewhere", "wide_shards", "wide_replicas", "frozen_replicas", "streamed_replicas"]
 
 
@@ -24,6 +24,11 @@ def test_weights_equal_those_of_adamw(job, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_ranks_agree(job, name):
     assert len({(said[name]["digest"], round(said[name]["norm"], 6)) for said in job}) == 1
+
+
+def test_gradients_are_exchanged_as_the_caller_says(job):
+    for said in job:
+        assert said["ddp_late"]["digest"] == said["ddp"]["digest"] != said["ddp_int8"]["digest"]
 
 
 def test_weights_that_are_gathered_early_are_waited_for(job):
