@@ -43,10 +43,11 @@ def test_states_of_the_parameters_that_are_needed_first_stay_on_the_device(sizes
     assert [one.name for one in made if one.on_device] == kept
 
 
-def test_the_host_keeps_14_bytes_per_parameter_and_three_buffers():
+def test_the_host_keeps_14_bytes_per_parameter_and_three_pieces(monkeypatch):
+    monkeypatch.setattr(units, "PIECE", 1024)
     net = nn.Sequential(nn.Linear(64, 64, bias=False), nn.Linear(64, 32, bias=False))
     optimizer = offload(net, torch.optim.AdamW(net.parameters()), max_norm=None)
-    taken = (optimizer.placement.states, 12 * 6144), (optimizer.placement.slots, 2 * 6144), (optimizer._staging._slab, 3 * 2 * 4096)
+    taken = (optimizer.placement.states, 12 * 6144), (optimizer.placement.slots, 2 * 6144), (optimizer._staging._slab, 3 * 2 * 1024)
     assert [slab.size for slab, _ in taken] == [size for _, size in taken]
     optimizer.close()
 
