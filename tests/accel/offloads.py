@@ -181,7 +181,7 @@ def not_finite_elsewhere() -> dict[str, Any]:
         fully_shard(block)
     fully_shard(net)
     if dist.get_rank() == 0:
-        net.blocks[0][1].weight.register_post_accumulate_grad_hook(lambda one: local(one.grad).fill_(math.nan))
+        net.blocks[0][1].weight.register_post_accumulate_grad_hook(lambda one: local(one.grad).fill_(math.inf))
     optimizer = accel.offload(net, adamw(net), max_norm=1.0, threads=1)
     before = {name: one.clone() for name, one in optimizer.weights().items()}
     loss(net, 0).backward()

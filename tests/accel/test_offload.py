@@ -129,6 +129,7 @@ def test_a_gradient_much_longer_than_the_last_one_waits_for_the_norm(monkeypatch
 def test_bytes_are_four_per_parameter_and_step():
     pair, begun = Pair(), time.perf_counter()
     assert pair.optimizer.times() == optimizers.StepTimes(0, 0, 0, 0.0, 0.0, 0.0, 0.0)
+    assert (pair.optimizer.norm, pair.optimizer.skipped) == (0.0, 0)
     for seed in range(3):
         pair.step(seed)
     pair.check()
