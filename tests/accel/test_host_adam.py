@@ -4,9 +4,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from busbw.accel import host_adam  # noqa: E402
+from busbw.accel import host_adam, host_threads  # noqa: E402
 from busbw.accel.host_adam import HostAdam, Rule, States  # noqa: E402
-from busbw.core.errors import UsageError  # noqa: E402
+from busbw.core.errors import NoMeasurement, UsageError  # noqa: E402
 
 pytestmark = pytest.mark.torch
 COUNT = 100_003
@@ -91,6 +91,20 @@ def test_number_of_threads_changes_no_bit(plugin_library, monkeypatch):
         results.append(states)
     assert all(torch.equal(one.weight, results[0].weight) and torch.equal(one.square, results[0].square) for one in results)
     host_adam._library.cache_clear()
+
+
+def test_a_library_that_is_named_wrongly_is_an_error(monkeypatch, tmp_path):
+    monkeypatch.setenv("BUSBW_PLUGIN", str(tmp_path / "absent.so"))
+    host_adam._library.cache_clear()
+    with pytest.raises(NoMeasurement, match=r"absent\.so"):
+        HostAdam(1)
+    host_adam._library.cache_clear()
+
+
+@pytest.mark.parametrize(("cores", "used"), [(1, 1), (3, 3), (400, host_threads.MOST_THREADS)])
+def test_threads_are_as_many_as_the_process_has_cores_up_to_a_limit(monkeypatch, cores, used):
+    monkeypatch.setattr(host_threads.os, "sched_getaffinity", lambda process: set(range(0 if process else cores)))
+    assert host_threads.usable() == used
 
 
 @pytest.mark.parametrize(
