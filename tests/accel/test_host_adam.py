@@ -1,5 +1,8 @@
 """AdamW in host memory: busbw-native and torch's own update, compared with torch.optim.AdamW."""
 
+import time
+from pathlib import Path
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -57,8 +60,8 @@ def test_scale_multiplies_the_gradients(updates):
 def test_updates_that_keep_no_moment_are_replaced(betas):
     adam, mine, plain = HostAdam(2), made(100), made(100)
     for states in (mine, plain):
-        adam.update(Rule(1, 1e-3, betas), gradients(1, 100), states)
-    wrong, right = (Rule(2, 1e-3, betas, scale=scale) for scale in (1.0, 0.5))
+        adam.update(Rule(1, 1e-3, betas, eps=1e-3), gradients(1, 100), states)
+    wrong, right = (Rule(2, 1e-3, betas, eps=1e-3, scale=scale) for scale in (1.0, 0.5))
     adam.update(wrong, gradients(2, 100), mine)
     adam.update(right, gradients(2, 100), mine, undo=wrong)
     adam.update(right, gradients(2, 100), plain)
@@ -90,6 +93,21 @@ def test_number_of_threads_changes_no_bit(plugin_library, monkeypatch):
         adam.close()
         results.append(states)
     assert all(torch.equal(one.weight, results[0].weight) and torch.equal(one.square, results[0].square) for one in results)
+    host_adam._library.cache_clear()
+
+
+def test_close_ends_the_threads(plugin_library, monkeypatch):
+    monkeypatch.setenv("BUSBW_PLUGIN", str(plugin_library))
+    host_adam._library.cache_clear()
+    before = set(Path("/proc/self/task").iterdir())
+    adam = HostAdam(3)
+    own = set(Path("/proc/self/task").iterdir()) - before
+    assert own
+    adam.close()
+    adam.close()
+    deadline = time.monotonic() + 30  # the kernel lists a thread a little longer than it runs
+    while own & set(Path("/proc/self/task").iterdir()):
+        assert time.monotonic() < deadline
     host_adam._library.cache_clear()
 
 
