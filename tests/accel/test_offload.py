@@ -163,29 +163,6 @@ def test_a_forward_waits_for_the_new_weights_of_all_its_parameters(monkeypatch, 
     pair.optimizer.close()
 
 
-class ByWeight(nn.Module):
-    """Has no parameters of its own, and uses those of a list whose members do not run."""
-
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(8, 8, bias=False) for _ in range(2))
-
-    def forward(self, hidden):
-        return hidden @ self.layers[0].weight @ self.layers[1].weight
-
-
-def test_a_model_waits_for_the_weights_of_members_that_do_not_run(monkeypatch):
-    net = ByWeight().to(DEVICE)
-    optimizer = offload(net, torch.optim.AdamW(net.parameters()), max_norm=None)
-    net(ones()).sum().backward()
-    optimizer.step()
-    wait, waited = optimizer.worker.wait, []
-    monkeypatch.setattr(optimizer.worker, "wait", lambda given: (waited.extend(one.name for one in given), wait(given)))
-    net(ones())
-    assert sorted(waited) == ["layers.0.weight", "layers.1.weight"]
-    optimizer.close()
-
-
 @pytest.mark.parametrize(
     ("stream_weights", "gpu_share"), [(False, 0.0), (True, 0.0), (True, 0.4)], ids=["resident", "streamed", "some on the GPU"]
 )
@@ -410,17 +387,3 @@ def test_schedulers_are_made_of_the_new_optimizer():
     torch.optim.lr_scheduler.ExponentialLR(given, 0.5)
     with pytest.raises(UsageError, match="scheduler"):
         offload(net, given, max_norm=None)
-
-
-@pytest.mark.parametrize(
-    ("net", "message"),
-    [
-        (lambda: nn.Sequential(nn.Embedding(5, 8, sparse=True)), "0 has sparse gradients"),
-        (lambda: nn.Sequential(nn.Conv2d(3, 4, 3)).to(memory_format=torch.channels_last), "0.weight is not contiguous"),
-        (lambda: nn.Sequential(nn.Linear(2, 2, dtype=torch.complex64)), "0.weight is of torch.complex64"),
-    ],
-)
-def test_parameters_that_cannot_be_offloaded_are_named(net, message):
-    made = net().to(DEVICE)
-    with pytest.raises(UsageError, match=message):
-        offload(made, torch.optim.AdamW(made.parameters()), max_norm=None)

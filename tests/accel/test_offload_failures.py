@@ -276,3 +276,17 @@ def test_a_lane_forgets_copies_that_have_ended():
     lane._flying.extend((lanes.Copied(None, None), 4) for _ in range(100))
     lane.throttle()
     assert not lane._flying
+
+
+@pytest.mark.parametrize(
+    ("net", "message"),
+    [
+        (lambda: nn.Sequential(nn.Embedding(5, 8, sparse=True)), "0 has sparse gradients"),
+        (lambda: nn.Sequential(nn.Conv2d(3, 4, 3)).to(memory_format=torch.channels_last), "0.weight is not contiguous"),
+        (lambda: nn.Sequential(nn.Linear(2, 2, dtype=torch.complex64)), "0.weight is of torch.complex64"),
+    ],
+)
+def test_parameters_that_cannot_be_offloaded_are_named(net, message):
+    made = net().to(DEVICE)
+    with pytest.raises(UsageError, match=message):
+        offload(made, torch.optim.AdamW(made.parameters()), max_norm=None)

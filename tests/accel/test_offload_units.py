@@ -91,3 +91,26 @@ def test_models_that_cannot_be_offloaded_are_refused(change, options, message):
     change(made)
     with pytest.raises(UsageError, match=message):
         offload(made, torch.optim.AdamW(made.parameters()), **{"max_norm": None} | options)
+
+
+class ByWeight(nn.Module):
+    """Has no parameters of its own, and uses those of a list whose members do not run."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8, bias=False) for _ in range(2))
+
+    def forward(self, hidden):
+        return hidden @ self.layers[0].weight @ self.layers[1].weight
+
+
+def test_a_model_waits_for_the_weights_of_members_that_do_not_run(monkeypatch):
+    net, inputs = ByWeight(), torch.ones(2, 8, dtype=torch.bfloat16)
+    optimizer = offload(net, torch.optim.AdamW(net.parameters()), max_norm=None)
+    net(inputs).sum().backward()
+    optimizer.step()
+    wait, waited = optimizer.worker.wait, []
+    monkeypatch.setattr(optimizer.worker, "wait", lambda given: (waited.extend(one.name for one in given), wait(given)))
+    net(inputs)
+    assert sorted(waited) == ["layers.0.weight", "layers.1.weight"]
+    optimizer.close()
