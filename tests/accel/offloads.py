@@ -1,19 +1,25 @@
 """Scenarios of an offloaded AdamW under DistributedDataParallel and with fully_shard, on every rank of a job."""
 
+import math
 import os
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from exchanges import DEVICE, digest
+from offload_pair import LateLane
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from busbw import accel
+from busbw.accel.offloading import optimizer as optimizers
 from busbw.accel.offloading import schedule
+from busbw.accel.offloading.units import Offloaded
+from busbw.core.errors import BusbwError
 
 WIDTH, TOKENS, STEPS = 24, 31, 4
 
@@ -97,7 +103,7 @@ def under_ddp(max_norm: float | None, **options: Any) -> dict[str, Any]:
             reference.see(name, one.grad)
         optimizer.step()
         reference.step(max_norm, sharded=False)
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=step % 2 == 1)  # else it writes to the buckets
     optimizer.ready()
     return {
         "worst": reference.worst(optimizer), "steps": optimizer.times().steps,
@@ -116,6 +122,17 @@ def ddp_clipped() -> dict[str, Any]:
 def ddp_int8() -> dict[str, Any]:
     """Gradients are compressed on their way between ranks."""
     return under_ddp(None, exchange=accel.Settings("int8", compress_least=0))
+
+
+def ddp_late() -> dict[str, Any]:
+    """Copies of gradients end later, as on a GPU, and the next backward writes to the same buckets."""
+    before = optimizers.Lane
+    if DEVICE.type == "cpu":
+        optimizers.Lane = LateLane  # type: ignore[misc]
+    try:
+        return under_ddp(None)
+    finally:
+        optimizers.Lane = before  # type: ignore[misc]
 
 
 def ddp_replaced() -> dict[str, Any]:
@@ -157,6 +174,24 @@ def fsdp_clipped() -> dict[str, Any]:
     return sharded(0.1, gpu_share=0.5)
 
 
+def not_finite_elsewhere() -> dict[str, Any]:
+    """Gradients of the first rank's shard are not finite; all ranks leave out the step."""
+    net = Net()
+    for block in net.blocks:
+        fully_shard(block)
+    fully_shard(net)
+    if dist.get_rank() == 0:
+        net.blocks[0][1].weight.register_post_accumulate_grad_hook(lambda one: local(one.grad).fill_(math.inf))
+    optimizer = accel.offload(net, adamw(net), max_norm=1.0, threads=1)
+    before = {name: one.clone() for name, one in optimizer.weights().items()}
+    loss(net, 0).backward()
+    try:
+        optimizer.step()
+    except BusbwError as error:
+        return {"said": str(error), "same": all(torch.equal(one, before[name]) for name, one in optimizer.weights().items())}
+    return {"said": "nothing"}
+
+
 class Headed(Net):
     """A norm and a head that are sharded together."""
 
@@ -189,30 +224,50 @@ def gathered_early() -> dict[str, Any]:
     optimizer.worker.adam.update = slow  # type: ignore[method-assign]
     loss(net, 0).backward()
     optimizer.step()
+    wait, waited = optimizer.worker.wait, []
+
+    def seen(parameters: Sequence[Offloaded]) -> None:
+        waited.append(sorted({one.unit.order for one in parameters}))
+        wait(parameters)
+
+    optimizer.worker.wait = seen  # type: ignore[method-assign]
     with torch.no_grad():
-        at_once = float(loss(net, 1))
+        at_once, units = float(loss(net, 1)), list(waited)
         optimizer.ready()
-        return {"losses": (at_once, float(loss(net, 1)))}
+        return {"losses": (at_once, float(loss(net, 1))), "units": units}
+
+
+def refusal(net: nn.Module, **options: Any) -> dict[str, Any]:
+    """What is said of a model that cannot be offloaded."""
+    try:
+        accel.offload(net, adamw(net), max_norm=None, **options).close()
+    except Exception as error:
+        return {"said": f"{type(error).__name__}: {error}"}
+    return {"said": "taken"}
 
 
 def wide_shards() -> dict[str, Any]:
     """fully_shard of fp32 parameters is refused."""
-    net = fully_shard(Net().float())
-    try:
-        accel.offload(net, adamw(net), max_norm=None)
-    except Exception as error:
-        return {"said": f"{type(error).__name__}: {error}"}
-    return {"said": "nothing"}
+    return refusal(fully_shard(Net().float()))
 
 
 def wide_replicas() -> dict[str, Any]:
     """DistributedDataParallel would not see the gradients of fp32 parameters that become bf16."""
-    net = DistributedDataParallel(Net().float())
-    try:
-        accel.offload(net, adamw(net), max_norm=None)
-    except Exception as error:
-        return {"said": f"{type(error).__name__}: {error}"}
-    return {"said": "nothing"}
+    net = Net()
+    net.tokens.float()
+    return refusal(DistributedDataParallel(net))
+
+
+def frozen_replicas() -> dict[str, Any]:
+    """Frozen parameters have no gradients, and may be fp32."""
+    net = Net()
+    net.tokens.float().requires_grad_(False)
+    return refusal(DistributedDataParallel(net))
+
+
+def streamed_replicas() -> dict[str, Any]:
+    """DistributedDataParallel reads weights that are on the host."""
+    return refusal(DistributedDataParallel(Net()), stream_weights=True)
 
 
 def dies() -> dict[str, Any]:

@@ -40,15 +40,32 @@ def test_a_flipped_bit_is_refused(saved):
     data = bytearray(saved.read_bytes())
     data[data.find(torch.arange(1000.0).numpy().tobytes()) + 2001] ^= 4
     saved.write_bytes(data)
-    with pytest.raises(UsageError, match="cut off or damaged"):
+    with pytest.raises(UsageError, match=r"cut off or damaged: the checksum of .*data/0 is wrong"):
         checkpoint.load(saved, KIND)
 
 
+class Program:
+    """Unpickling it makes a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def test_nothing_in_a_checkpoint_is_executed(saved, tmp_path):
+    torch.save({"format": checkpoint.FORMAT, "kind": KIND, "state": Program(tmp_path / "made")}, saved)
+    with pytest.raises(UsageError, match="cut off or damaged"):
+        checkpoint.load(saved, KIND)
+    assert not (tmp_path / "made").exists()
+
+
 def test_other_files_are_refused(saved, tmp_path):
-    with pytest.raises(UsageError, match="its kind test"):
+    with pytest.raises(UsageError, match=f"not a checkpoint of another: its format is {checkpoint.FORMAT}, its kind test"):
         checkpoint.load(saved, "another")
     torch.save([1, 2], tmp_path / "list")
-    with pytest.raises(UsageError, match="not a checkpoint"):
+    with pytest.raises(UsageError, match="not a checkpoint of test: its format is None, its kind None"):
         checkpoint.load(tmp_path / "list", KIND)
     with pytest.raises(UsageError, match="there is no checkpoint"):
         checkpoint.load(tmp_path / "absent", KIND)
@@ -65,6 +82,12 @@ def test_a_full_disk_keeps_the_checkpoint_before(saved):
     assert "unchanged" in caught.value.message
     assert checkpoint.load(saved, KIND)["step"] == 3
     assert [one.name for one in saved.parent.iterdir()] == ["saved"]
+
+
+def test_a_folder_that_is_missing_is_named(tmp_path):
+    with pytest.raises(BusbwError) as caught:
+        checkpoint.save({}, tmp_path / "absent" / "saved", KIND)
+    assert caught.value.message == f"the checkpoint {tmp_path}/absent/saved was not written, 0 bytes in: No such file or directory"
 
 
 def test_a_disk_that_fails_is_named(saved, monkeypatch):

@@ -1,12 +1,15 @@
 """AdamW in host memory: busbw-native and torch's own update, compared with torch.optim.AdamW."""
 
+import time
+from pathlib import Path
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from busbw.accel import host_adam  # noqa: E402
+from busbw.accel import host_adam, host_threads  # noqa: E402
 from busbw.accel.host_adam import HostAdam, Rule, States  # noqa: E402
-from busbw.core.errors import UsageError  # noqa: E402
+from busbw.core.errors import NoMeasurement, UsageError  # noqa: E402
 
 pytestmark = pytest.mark.torch
 COUNT = 100_003
@@ -57,8 +60,8 @@ def test_scale_multiplies_the_gradients(updates):
 def test_updates_that_keep_no_moment_are_replaced(betas):
     adam, mine, plain = HostAdam(2), made(100), made(100)
     for states in (mine, plain):
-        adam.update(Rule(1, 1e-3, betas), gradients(1, 100), states)
-    wrong, right = (Rule(2, 1e-3, betas, scale=scale) for scale in (1.0, 0.5))
+        adam.update(Rule(1, 1e-3, betas, eps=1e-3), gradients(1, 100), states)
+    wrong, right = (Rule(2, 1e-3, betas, eps=1e-3, scale=scale) for scale in (1.0, 0.5))
     adam.update(wrong, gradients(2, 100), mine)
     adam.update(right, gradients(2, 100), mine, undo=wrong)
     adam.update(right, gradients(2, 100), plain)
@@ -91,6 +94,35 @@ def test_number_of_threads_changes_no_bit(plugin_library, monkeypatch):
         results.append(states)
     assert all(torch.equal(one.weight, results[0].weight) and torch.equal(one.square, results[0].square) for one in results)
     host_adam._library.cache_clear()
+
+
+def test_close_ends_the_threads(plugin_library, monkeypatch):
+    monkeypatch.setenv("BUSBW_PLUGIN", str(plugin_library))
+    host_adam._library.cache_clear()
+    before = set(Path("/proc/self/task").iterdir())
+    adam = HostAdam(3)
+    own = set(Path("/proc/self/task").iterdir()) - before
+    assert own
+    adam.close()
+    adam.close()
+    deadline = time.monotonic() + 30  # the kernel lists a thread a little longer than it runs
+    while own & set(Path("/proc/self/task").iterdir()):
+        assert time.monotonic() < deadline
+    host_adam._library.cache_clear()
+
+
+def test_a_library_that_is_named_wrongly_is_an_error(monkeypatch, tmp_path):
+    monkeypatch.setenv("BUSBW_PLUGIN", str(tmp_path / "absent.so"))
+    host_adam._library.cache_clear()
+    with pytest.raises(NoMeasurement, match=r"absent\.so"):
+        HostAdam(1)
+    host_adam._library.cache_clear()
+
+
+@pytest.mark.parametrize(("cores", "used"), [(1, 1), (3, 3), (400, host_threads.MOST_THREADS)])
+def test_threads_are_as_many_as_the_process_has_cores_up_to_a_limit(monkeypatch, cores, used):
+    monkeypatch.setattr(host_threads.os, "sched_getaffinity", lambda process: set(range(0 if process else cores)))
+    assert host_threads.usable() == used
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What goes wrong with an offloaded AdamW: gradients that are not finite, too little memory, updates that fail, wrong arguments."""
 
+import copy
 import math
 import os
 from pathlib import Path
@@ -19,9 +20,10 @@ pytestmark = pytest.mark.torch
 
 
 def test_a_step_that_began_early_and_is_not_finite_is_undone(monkeypatch):
-    monkeypatch.setattr(schedule, "CERTAIN", 1)
+    monkeypatch.setattr(schedule, "CERTAIN", 2)
     pair = Pair(max_norm=1e9)
-    for seed in range(3):
+    for seed, early in enumerate((False, False, True)):
+        assert pair.optimizer.schedule.begins_early == early
         pair.step(seed)
     before = {name: one.clone() for name, one in pair.optimizer.weights().items()}
     handle = pair.net.blocks[1].up.weight.register_hook(lambda gradient: gradient * math.nan)
@@ -32,6 +34,7 @@ def test_a_step_that_began_early_and_is_not_finite_is_undone(monkeypatch):
     for name, one in pair.optimizer.weights().items():
         assert (one - before[name]).norm() <= 1e-7 * before[name].norm(), name
     pair.step(3)
+    assert not pair.optimizer.schedule.begins_early
     pair.check()
     pair.optimizer.close()
 
@@ -64,17 +67,30 @@ def test_steps_that_are_not_finite_are_counted_if_skipped():
     pair.optimizer.close()
 
 
-@pytest.mark.parametrize("gpu_share", [0.0, 1.0])
-def test_a_gradient_that_is_not_finite_is_named_without_max_norm(gpu_share):
+@pytest.mark.parametrize(
+    ("gpu_share", "wrong", "said"),
+    [
+        (0.0, 1, "2.down.weight; the other 22 parameters were updated"),
+        (1.0, 1, "2.down.weight; the other 22 parameters were updated"),
+        (0.4, 3, "2.down.weight, blocks.2.norm.weight, blocks.1.down.weight; the other 20 parameters were updated"),
+        (0.4, 4, "2.down.weight, blocks.2.norm.weight, blocks.1.down.weight and 1 more; the other 19 parameters were updated"),
+    ],
+    ids=["one", "one on the GPU", "three", "four"],
+)
+def test_gradients_that_are_not_finite_are_named_without_max_norm(gpu_share, wrong, said):
     pair = Pair(gpu_share=gpu_share)
-    name = "blocks.1.up.weight"
-    before = pair.optimizer.weights()[name].clone()
-    pair.net.blocks[1].up.weight.register_hook(lambda gradient: gradient * math.nan)
+    by_arrival = ("2.down.weight", "2.norm.weight", "1.down.weight", "1.norm.weight")
+    names = [f"blocks.{one}" for one in by_arrival[:wrong]]
+    before = {name: pair.optimizer.weights()[name].clone() for name in names}
+    for name in names:
+        pair.net.get_parameter(name).register_hook(lambda gradient: gradient * math.nan)
     pair.loss(1).backward()
-    with pytest.raises(BusbwError, match=r"blocks.1.up.weight; the other 22 parameters were updated"):
+    with pytest.raises(BusbwError) as caught:
         pair.optimizer.step()
-    assert torch.equal(pair.optimizer.weights()[name], before)
-    assert all(one.isfinite().all() for one in pair.optimizer.weights().values())
+    assert str(caught.value) == f"gradients are not finite in step 1: blocks.{said}"
+    weights = pair.optimizer.weights()
+    assert all(torch.equal(weights[name], before[name]) for name in names)
+    assert all(one.isfinite().all() for one in weights.values())
     pair.optimizer.close()
 
 
@@ -121,6 +137,73 @@ def test_updates_that_fail_reach_the_program(monkeypatch):
         pair.optimizer.ready()
     with pytest.raises(BusbwError, match="no such processor"):
         pair.optimizer.close()
+
+
+def test_a_worker_may_be_closed_by_its_own_thread(monkeypatch):
+    net = nn.Linear(2, 2).to(DEVICE)
+    updates = offload(net, torch.optim.AdamW(net.parameters()), max_norm=None).worker
+    monkeypatch.setattr(updates.adam, "update", lambda *_: updates.close())  # as when it collects garbage
+    net(torch.ones(1, 2, device=DEVICE, dtype=torch.bfloat16)).sum().backward()
+    updates._thread.join(30)
+    assert (updates._thread.is_alive(), updates._error) == (False, None)
+
+
+def test_close_ends_the_thread():
+    pair = Pair()
+    pair.step(0)
+    assert pair.optimizer.worker._thread.is_alive()
+    pair.optimizer.close()
+    assert not pair.optimizer.worker._thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda found: found.pop("tokens.weight"), "tokens.weight is missing in the weights, and is [37, 48] here"),
+        (
+            lambda found: found.update({"tokens.weight": torch.zeros(48, 37)}),
+            "tokens.weight has shape [48, 37] in the weights, and is [37, 48] here",
+        ),
+    ],
+    ids=["missing", "other shape"],
+)
+def test_weights_of_another_model_are_refused(change, said):
+    pair = Pair()
+    found = {name: torch.zeros_like(one) for name, one in pair.optimizer.weights().items()}
+    change(found)
+    with pytest.raises(UsageError) as caught:
+        pair.optimizer.load_weights(found)
+    assert str(caught.value) == said
+    assert all(torch.equal(one, pair.plain[name].detach()) for name, one in pair.optimizer.weights().items())  # nothing was changed
+    pair.optimizer.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lambda state: state["param_groups"][1]["params"].pop(),
+            "the state has groups of [9, 13] parameters, and this optimizer of [9, 14]",
+        ),
+        (
+            lambda state: state["state"][0].update(exp_avg_sq=torch.zeros(5)),
+            "the state of tokens.weight has 5 elements in exp_avg_sq, and the parameter 1776",
+        ),
+    ],
+    ids=["other groups", "other size"],
+)
+def test_states_of_another_model_are_refused(change, said):
+    pair = Pair()
+    pair.step(0)
+    state = copy.deepcopy(pair.optimizer.state_dict())
+    for one in state["state"].values():
+        one["exp_avg"].zero_()
+    change(state)
+    with pytest.raises(UsageError) as caught:
+        pair.optimizer.load_state_dict(state)
+    assert str(caught.value) == said
+    assert all(one["exp_avg"].any() for one in pair.optimizer.state_dict()["state"].values())  # nothing was changed
+    pair.optimizer.close()
 
 
 def test_updates_that_do_not_end_are_waited_for_no_longer_than_the_limit(monkeypatch):
@@ -193,3 +276,17 @@ def test_a_lane_forgets_copies_that_have_ended():
     lane._flying.extend((lanes.Copied(None, None), 4) for _ in range(100))
     lane.throttle()
     assert not lane._flying
+
+
+@pytest.mark.parametrize(
+    ("net", "message"),
+    [
+        (lambda: nn.Sequential(nn.Embedding(5, 8, sparse=True)), "0 has sparse gradients"),
+        (lambda: nn.Sequential(nn.Conv2d(3, 4, 3)).to(memory_format=torch.channels_last), "0.weight is not contiguous"),
+        (lambda: nn.Sequential(nn.Linear(2, 2, dtype=torch.complex64)), "0.weight is of torch.complex64"),
+    ],
+)
+def test_parameters_that_cannot_be_offloaded_are_named(net, message):
+    made = net().to(DEVICE)
+    with pytest.raises(UsageError, match=message):
+        offload(made, torch.optim.AdamW(made.parameters()), max_norm=None)

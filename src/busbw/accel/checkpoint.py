@@ -33,7 +33,7 @@ def save(state: Mapping[str, Any], path: str | os.PathLike[str], kind: str) -> N
     except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
         written = partial.stat().st_size if partial.exists() else 0
         with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
+            partial.unlink()
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error).splitlines()[0]
         kept = "; the checkpoint that was there is unchanged" if target.exists() else ""
         raise BusbwError(

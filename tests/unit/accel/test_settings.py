@@ -53,6 +53,22 @@ def test_invalid_settings_are_named(words, said):
     assert caught.value.hint
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"ratio": 1.0},
+        {"matrix_rank": 1},
+        {"intra_size": 1},
+        {"chunk": 1 << 16},
+        {"two_d_most": 0, "compress_least": 0},
+        {"method": TOPK, "last": "int8", "warmup_steps": 1},
+        {"method": "int8", "last": DENSE, "staging": "host"},
+    ],
+)
+def test_the_least_and_the_most_are_valid(words):
+    assert Settings(**words).describe()
+
+
 def test_thresholds_are_of_bytes_and_inclusive():
     settings = Settings(method=TOPK, two_d=True, two_d_most=1000, compress_least=100)
     assert [settings.method_for(nbytes) for nbytes in (99, 100, 101)] == [DENSE, TOPK, TOPK]
@@ -99,6 +115,8 @@ def test_switches_become_settings():
     assert light.from_env(given_words) == Settings(
         method=TOPK, two_d=True, intra_size=4, two_d_most=5, compress_least=2097152, ratio=0.05, values="fp16"
     )
+    limits = {"LIGHT_INTRA_SIZE": "1", "LIGHT_HIERARCHICAL_THRESHOLD": "0", "LIGHT_TOPK_RATIO": "1", "LIGHT_TOPK_THRESHOLD": "0"}
+    assert light.from_env(limits) == Settings(intra_size=1, two_d_most=0, ratio=1.0, compress_least=0)
     assert light.unknown(given_words | {"LIGHT_TOPK": "1", "LIGHT_2D": "1"}) == ["LIGHT_2D", "LIGHT_TOPK"]
 
 

@@ -153,13 +153,17 @@ def _adopt(made: OffloadedAdamW, module: nn.Module, own: dict[str, Offloaded]) -
 
 
 def _collector(made: OffloadedAdamW, one: Offloaded) -> Any:
-    """Takes the gradient of a parameter once it is complete."""
-    reference = weakref.ref(made)
+    """Takes the gradient of a parameter once it is complete.
+
+    Python does not see what such a hook refers to: with the optimizer or the module in it, all of them would stay for ever.
+    """
+    reference, index = weakref.ref(made), one.index
 
     def hook(parameter: torch.Tensor) -> None:
         optimizer, gradient = reference(), parameter.grad
         if optimizer is None or gradient is None:
             return
+        one = optimizer.parameters[index]
         if optimizer.accumulates:
             optimizer.accumulated(one)
             return

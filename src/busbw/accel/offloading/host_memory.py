@@ -17,24 +17,21 @@ from busbw.core.errors import NoMeasurement
 from busbw.core.offloading import HOST_RESERVE
 
 LINE = 64  # bytes; tensors start at a cache line
-_CGROUPS = (
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"),
-    (
-        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-        "/sys/fs/cgroup/memory/memory.stat",
-    ),
+_CGROUPS = (  # version 2, version 1: limit, use, details
+    ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current", "sys/fs/cgroup/memory.stat"),
+    ("sys/fs/cgroup/memory/memory.limit_in_bytes", "sys/fs/cgroup/memory/memory.usage_in_bytes", "sys/fs/cgroup/memory/memory.stat"),
 )
 
 
-def available() -> int:
+def available(root: Path = Path("/")) -> int:
     """Bytes that this process can still use: free and reclaimable memory of the host, or of its container if that is less."""
-    text = Path("/proc/meminfo").read_text()
+    text = (root / "proc/meminfo").read_text()
     free = next(int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith("MemAvailable:"))
     for limit, used, stat in _CGROUPS:
         with contextlib.suppress(OSError, ValueError):  # no such cgroup, or no limit: the word max
-            reclaimable = [int(line.split()[1]) for line in Path(stat).read_text().splitlines() if line.startswith("inactive_file ")]
-            free = min(free, int(Path(limit).read_text()) - int(Path(used).read_text()) + sum(reclaimable))
+            lines = (root / stat).read_text().splitlines()
+            reclaimable = [int(line.split()[1]) for line in lines if line.startswith("inactive_file ")]
+            free = min(free, int((root / limit).read_text()) - int((root / used).read_text()) + sum(reclaimable))
     return free
 
 
@@ -75,9 +72,9 @@ class Slab:
             self._pin()
 
     def _pin(self) -> None:
-        code = torch.cuda.cudart().cudaHostRegister(self._bytes.data_ptr(), self._bytes.numel(), 0)
+        code = torch.cuda.cudart().cudaHostRegister(self._bytes.data_ptr(), self.size, 0)
         if int(code) != 0:
-            amount = f"{self._bytes.numel() / 1e9:.1f} GB of host memory cannot be pinned"
+            amount = f"{self.size / 1e9:.1f} GB of host memory cannot be pinned"
             raise NoMeasurement(f"{amount}: CUDA error {int(code)} ({code})", "ulimit -l unlimited, or docker run --ulimit memlock=-1")
         self._unpin = weakref.finalize(self, _unpin, self._bytes)  # CUDA would take memory that is unmapped and mapped again for pinned
         self._unpin.atexit = False
@@ -90,9 +87,14 @@ class Slab:
         return part
 
     @property
+    def size(self) -> int:
+        """Its bytes."""
+        return int(self._bytes.numel())
+
+    @property
     def pinned_bytes(self) -> int:
         """Its size while it is pinned, else 0."""
-        return int(self._bytes.numel()) if self._unpin is not None and self._unpin.alive else 0
+        return self.size if self._unpin is not None and self._unpin.alive else 0
 
     def close(self) -> None:
         """Unpin it. The memory itself is freed with the last tensor."""

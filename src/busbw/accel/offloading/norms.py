@@ -14,14 +14,16 @@ EPSILON = 1e-6  # of clip_grad_norm_
 
 
 class Norms:
-    """One number for each parameter, on the device and, for updates on the CPU, on the host."""
+    """One number for each parameter, on the device and, for updates on the CPU, on the host.
+
+    It keeps no parameter: the thread of the updates has it, and would keep the model and its optimizer for ever.
+    """
 
     def __init__(self, parameters: Sequence[Offloaded], device: torch.device) -> None:
-        self._all = list(parameters)
-        self._here = torch.zeros(len(self._all), device=device)
-        self._host = torch.zeros(len(self._all), pin_memory=device.type == "cuda")
-        self.last = [0.0] * len(self._all)  # on the host, of the last step
-        self._groups = {one.index: _groups(one.parameter) for one in self._all}
+        self._here = torch.zeros(len(parameters), device=device)
+        self._host = torch.zeros(len(parameters), pin_memory=device.type == "cuda")
+        self.last = [0.0] * len(parameters)  # on the host, of the last step
+        self._groups = {one.index: _groups(one.parameter) for one in parameters}
 
     def measure(self, one: Offloaded, gradient: torch.Tensor) -> torch.Tensor:
         """The norm of a gradient, on the device."""

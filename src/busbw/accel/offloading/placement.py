@@ -67,7 +67,8 @@ class Placement:
         """
         down = [one for one in parameters if not one.on_device]
         count = sum(one.count for one in down)
-        host_memory.require(count * HOST_BYTES, f"the states of {count} parameters", _remedy(parameters, count))
+        if count:
+            host_memory.require(count * HOST_BYTES, f"the states of {count} parameters", _remedy(parameters))
         self.slots = Slab(sum(padded(2 * one.count) for one in down), pinned=device.type == "cuda")
         self.states = Slab(sum(3 * padded(4 * one.count) for one in down), pinned=False)
         for one in parameters:
@@ -93,11 +94,11 @@ class Placement:
         self.slots.close()
 
 
-def _remedy(parameters: Sequence[Offloaded], count: int) -> str:
-    """Says which share would have to stay on the GPU instead of the one of `count` parameters that does not fit."""
+def _remedy(parameters: Sequence[Offloaded]) -> str:
+    """Says which share would have to stay on the GPU for the rest to fit."""
     total = sum(one.count for one in parameters)
     most = host_memory.usable() / HOST_BYTES
-    share = math.ceil((1 - most / total) * 100) / 100 if count else 0.0
+    share = math.ceil((1 - most / total) * 100) / 100
     return (
         f"keep states on the GPU: gpu_share={share:.2f} needs {share * total * STATE_BYTES / 1e9:.1f} GB there; free -g shows host memory"
     )

@@ -1,6 +1,7 @@
 """Keeps weights on the host too, and brings those of each unit to the device when it runs, one unit ahead."""
 
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -59,7 +60,7 @@ class Streamed:
             one.local.untyped_storage().resize_(0)
         self._room, self._copied, self.here = None, None, False
 
-    def gradient_came(self, *_: object) -> None:
+    def gradient_came(self) -> None:
         """One of its parameters has its gradient; after the last one the weights are not needed."""
         self._left -= 1
         if self._left == 0:
@@ -100,7 +101,7 @@ class Streamer:
         self._handles.append(module.register_forward_pre_hook(lambda *_: self._before(number)))
         self._handles.append(module.register_forward_hook(lambda _module, _inputs, output: self._after(number, output)))
         for parameter in one.parameters:
-            self._handles.append(parameter.parameter.register_post_accumulate_grad_hook(one.gradient_came))
+            self._handles.append(parameter.parameter.register_post_accumulate_grad_hook(_gradient_of(one)))
 
     @torch.compiler.disable
     def _begin(self, *_: object) -> None:
@@ -157,6 +158,18 @@ class Streamer:
             if one is not None and one.slot is not None and one.states is not None and prefix + name in found:
                 narrow = one.states.weight.bfloat16() if self._optimizer.schedule.unfinished else one.slot  # it may hold a gradient
                 found[prefix + name] = narrow.view(one.parameter.shape)
+
+
+def _gradient_of(one: Streamed) -> Callable[[torch.Tensor], None]:
+    """A hook that does not keep the module: Python does not see what hooks of a parameter refer to."""
+    reference = weakref.ref(one)
+
+    def hook(_: torch.Tensor) -> None:
+        streamed = reference()
+        if streamed is not None:
+            streamed.gradient_came()
+
+    return hook
 
 
 def _own_storage(one: Offloaded) -> None:

@@ -18,7 +18,6 @@ __all__ = ["PIECE", "Offloaded", "Unit", "divide", "local_part", "owners"]
 class Unit:
     """A module whose parameters are used only while its forward or backward runs. `order`: its place in the forward."""
 
-    name: str
     module: nn.Module
     order: int
     parameters: list["Offloaded"] = field(default_factory=list)
@@ -66,17 +65,17 @@ def divide(model: nn.Module) -> list[Unit]:
     Units are the modules that fully_shard was called on, or else the members of the outermost ModuleList and Sequential modules. The
     root is what is left.
     """
-    sharded = [(name, module) for name, module in model.named_modules() if isinstance(module, FSDPModule) and module is not model]
-    found = sharded or list(_members(model, ""))
-    return [Unit("", model, 0), *(Unit(name, module, order) for order, (name, module) in enumerate(found, 1))]
+    sharded = [module for module in model.modules() if isinstance(module, FSDPModule) and module is not model]
+    found = sharded or list(_members(model))
+    return [Unit(model, 0), *(Unit(module, order) for order, module in enumerate(found, 1))]
 
 
-def _members(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
+def _members(module: nn.Module) -> Iterator[nn.Module]:
     if isinstance(module, nn.ModuleList | nn.Sequential):
-        yield from module.named_children() if not name else ((f"{name}.{one}", child) for one, child in module.named_children())
+        yield from module.children()
         return
-    for one, child in module.named_children():
-        yield from _members(child, f"{name}.{one}" if name else one)
+    for child in module.children():
+        yield from _members(child)
 
 
 def owners(units: list[Unit]) -> dict[int, Unit]:

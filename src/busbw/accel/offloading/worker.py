@@ -112,6 +112,7 @@ class Worker:
                 torch.cuda.set_device(self._device)
             while (piece := self._next()) is not None:
                 self._work_on(piece)
+                del piece  # it has the model, which is not kept while there is nothing to do
         except BaseException as error:  # noqa: BLE001 - whoever waits raises it
             with self._state:
                 self._error = error

@@ -111,7 +111,7 @@ def gpu_rate(device: torch.device, count: int) -> float:
     """Parameters per second of updates on the GPU."""
     parameter = nn.Parameter(torch.zeros(count, dtype=torch.bfloat16, device=device))
     states = States(*(torch.zeros(count, device=device) for _ in range(3)))
-    unit = Unit("", nn.Module(), 0)
+    unit = Unit(nn.Module(), 0)
     one = Offloaded("", parameter, 0, 0, unit, parameter.data, on_device=True, states=states)
     gradient, never = torch.zeros_like(parameter.data), torch.zeros((), device=device)
     return count / _time(lambda: device_states.update(one, gradient, RULE, never), device)

@@ -1,0 +1,116 @@
+"""How a model is divided: into units, whose weights are needed at the same time, and into pieces, which are updated one by one."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.distributed.fsdp import FSDPModule  # noqa: E402
+
+from busbw.accel import offload  # noqa: E402
+from busbw.accel.offloading import units  # noqa: E402
+from busbw.accel.settings import Settings  # noqa: E402
+from busbw.core.errors import UsageError  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+def linear():
+    return nn.Linear(2, 2, bias=False)
+
+
+def as_sharded(module):
+    """The class that fully_shard gives a module."""
+    module.__class__ = type("Sharded", (FSDPModule, type(module)), {})
+    return module
+
+
+def model():
+    return nn.ModuleDict(
+        {
+            "head": linear(),
+            "inner": nn.ModuleDict({"list": nn.ModuleList([linear(), nn.Sequential(linear())])}),
+            "rest": nn.Sequential(linear()),
+        }
+    )
+
+
+def named(made, found):
+    names = {id(module): name for name, module in made.named_modules()}
+    return [(names[id(unit.module)], unit.order) for unit in found]
+
+
+def test_units_are_the_members_of_the_outermost_lists():
+    made = model()
+    assert named(made, units.divide(made)) == [("", 0), ("inner.list.0", 1), ("inner.list.1", 2), ("rest.0", 3)]
+
+
+def test_units_are_what_fully_shard_was_called_on():
+    made = model()
+    for module in (made["inner"]["list"][0], made["rest"], made):
+        as_sharded(module)
+    assert named(made, units.divide(made)) == [("", 0), ("inner.list.0", 1), ("rest", 2)]
+
+
+def test_a_parameter_belongs_to_the_innermost_unit_and_a_shared_one_to_the_root():
+    made = nn.ModuleList(nn.ModuleList([linear(), linear()]) for _ in range(3))
+    first, second, third = made
+    second[1].weight = first[1].weight
+    third[0].weight = second[0].weight
+    modules = (made, first, first[0], first[1], second, third)  # one within the other, as fully_shard can have them
+    root, _, inner, _, _, last = found = [units.Unit(module, order) for order, module in enumerate(modules)]
+    belongs = units.owners(found)
+    assert belongs[id(first[0].weight)] is inner
+    assert belongs[id(first[1].weight)] is root
+    assert belongs[id(second[0].weight)] is root
+    assert belongs[id(third[1].weight)] is last
+
+
+@pytest.mark.parametrize(("count", "ends"), [(0, []), (1, [(0, 1)]), (4, [(0, 4)]), (9, [(0, 4), (4, 8), (8, 9)])])
+def test_pieces_cover_a_parameter(monkeypatch, count, ends):
+    monkeypatch.setattr(units, "PIECE", 4)
+    weight = nn.Parameter(torch.zeros(count))
+    one = units.Offloaded("weight", weight, 0, 0, units.Unit(nn.Identity(), 0), units.local_part(weight))
+    assert [(part.start, part.stop) for part in one.pieces()] == ends
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        (lambda made: as_sharded(made["rest"]), {}, "sharded model is not in bf16"),
+        (lambda made: made.to("meta"), {}, "parameters are on meta"),
+        (lambda made: made["rest"].to("meta"), {}, "parameters are on cpu, meta"),
+        (lambda made: as_sharded(made["rest"].bfloat16()), {}, "sharded model is not in bf16"),
+        (lambda made: as_sharded(made.bfloat16()["rest"]), {"stream_weights": True}, "stream_weights does not work with fully_shard"),
+        (lambda made: made, {"exchange": Settings()}, "exchange is for DistributedDataParallel"),
+        (lambda made: made.requires_grad_(False), {}, "the model has no trained parameters"),
+    ],
+)
+def test_models_that_cannot_be_offloaded_are_refused(change, options, message):
+    made = model()
+    change(made)
+    with pytest.raises(UsageError, match=message):
+        offload(made, torch.optim.AdamW(made.parameters()), **{"max_norm": None} | options)
+
+
+class ByWeight(nn.Module):
+    """Has no parameters of its own, and uses those of a list whose members do not run."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8, bias=False) for _ in range(2))
+
+    def forward(self, hidden):
+        return hidden @ self.layers[0].weight @ self.layers[1].weight
+
+
+def test_a_model_waits_for_the_weights_of_members_that_do_not_run(monkeypatch):
+    net, inputs = ByWeight(), torch.ones(2, 8, dtype=torch.bfloat16)
+    optimizer = offload(net, torch.optim.AdamW(net.parameters()), max_norm=None)
+    net(inputs).sum().backward()
+    optimizer.step()
+    wait, waited = optimizer.worker.wait, []
+    monkeypatch.setattr(optimizer.worker, "wait", lambda given: (waited.extend(one.name for one in given), wait(given)))
+    net(inputs)
+    assert sorted(waited) == ["layers.0.weight", "layers.1.weight"]
+    optimizer.close()
