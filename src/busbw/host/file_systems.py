@@ -41,7 +41,7 @@ def _look(path: str, found: dict[str, dict[str, int | str]]) -> None:
     except FileNotFoundError:
         found[path] = {}
     except OSError as error:
-        found[path] = {"error": os.strerror(error.errno or 0).lower()}
+        found[path] = {"error": str(error.strerror).lower()}
     else:
         size = {"total": stat.f_blocks * stat.f_frsize, "free": stat.f_bavail * stat.f_frsize}
         found[path] = {**size, "files": stat.f_files, "free_files": stat.f_favail, "device": device}

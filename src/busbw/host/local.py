@@ -15,7 +15,7 @@ def space(path: str) -> str:
     try:
         stat = os.statvfs(path)
     except OSError as error:
-        raise Unavailable(f"{path}: {os.strerror(error.errno or 0).lower()}") from error
+        raise Unavailable(f"{path}: {str(error.strerror).lower()}") from error
     return json.dumps({"total": stat.f_blocks * stat.f_frsize, "free": stat.f_bavail * stat.f_frsize})
 
 
@@ -26,7 +26,7 @@ def accessible(folder: str) -> str:
     except FileNotFoundError:
         return "{}"
     except OSError as error:
-        raise Unavailable(f"{folder}: {os.strerror(error.errno or 0).lower()}") from error
+        raise Unavailable(f"{folder}: {str(error.strerror).lower()}") from error
 
 
 def allowed_cpus() -> str:

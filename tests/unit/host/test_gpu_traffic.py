@@ -80,6 +80,8 @@ def test_readings_too_far_apart_give_no_rate():
     assert _pcie_rates({"pcie_tx": (0, 5)}, {"pcie_tx": (LONGEST_US + 1, 9)}) == {}
     assert _pcie_rates({"pcie_tx": (0, 5)}, {"pcie_tx": (0, 9)}) == {}
     assert _pcie_rates({"pcie_tx": (0, 5)}, {"pcie_tx": (1000, 9)}) == {"pcie_tx": 4000}
+    assert _pcie_rates({"pcie_tx": (0, 5)}, {"pcie_tx": (1, 9)}) == {"pcie_tx": 4_000_000}
+    assert _pcie_rates({"pcie_tx": (0, 0)}, {"pcie_tx": (LONGEST_US, 30)}) == {"pcie_tx": 1000}
 
 
 def test_nvlink_is_asked_for_the_sum_of_all_links():

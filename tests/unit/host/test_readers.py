@@ -1,14 +1,16 @@
 """Short readers of one fact each, on machines of a few lines."""
 
 import os
+import socket
+import subprocess
 from ipaddress import IPv4Address, IPv4Interface
 
 import pytest
 from tree import Tree
 
-from busbw.core.linking import ETHERNET
+from busbw.core.linking import ETHERNET, Endpoint
 from busbw.core.topology import Nic
-from busbw.host import carrier, cgroup, endpoints, memory, memory_kills, seen_on_pci
+from busbw.host import addresses, carrier, cgroup, endpoints, memory, memory_kills, seen_on_pci, sockets
 from busbw.host.firewall import _accepts_all_from, _drops_all
 from busbw.host.gids import read_gids
 from busbw.host.interfaces import read_interfaces
@@ -28,6 +30,7 @@ PORT = "/sys/class/infiniband/mlx5_0/ports/1"
         ("8 kB", "", "4096", 4096),
         ("2 kB", "4096", "", 2048),
         ("8 kB", "0", "", 8192),  # no limit of that kind
+        ("8 kB", "1", "", 1),
         ("", "4096", "", 4096),
         ("", "", "", 0),
     ],
@@ -57,8 +60,25 @@ def test_the_kernel_log_says_which_process_was_killed_for_memory(tmp_path, monke
     os.write(writer, f"{line}\n".encode())
     assert memory_kills.killed(4711) is killed
     os.close(writer)
-    monkeypatch.setattr(memory_kills, "KMSG", tmp_path / "missing")
-    assert memory_kills.killed(4711) is False
+    for unreadable in (tmp_path / "missing", tmp_path):
+        monkeypatch.setattr(memory_kills, "KMSG", unreadable)
+        assert memory_kills.killed(4711) is False
+
+
+def test_any_record_of_the_kernel_log_says_who_was_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory_kills, "KMSG", tmp_path / "kmsg")
+    (tmp_path / "kmsg").write_text(f"{'x' * 8192}Out of memory: Killed process 4711 (python)")
+    assert memory_kills.killed(4711) is True
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("oom_killer 3\noom_kill 5\nthp 7\n", 5), ("thp 7\n", memory_kills.UNKNOWN), ("oom_kill x\n", memory_kills.UNKNOWN)]
+)
+def test_the_kernel_counts_what_it_killed_for_memory(tmp_path, monkeypatch, text, count):
+    monkeypatch.setattr(memory_kills, "VMSTAT", tmp_path / "vmstat")
+    assert memory_kills.count() == memory_kills.UNKNOWN
+    (tmp_path / "vmstat").write_text(text)
+    assert memory_kills.count() == count
 
 
 def test_the_gid_table_ends_after_16_empty_entries():
@@ -72,12 +92,12 @@ def test_the_gid_table_ends_after_16_empty_entries():
 
 def test_an_endpoint_has_the_gid_of_its_address_and_of_its_port():
     tree = Tree()
-    for port, kinds in (("1", ("RoCE v2", "RoCE v2")), ("2", ("IB/RoCE v1", "RoCE v2"))):
+    for port, kinds in (("1", ("RoCE v2", "RoCE v2")), ("2", ("IB/RoCE v1", "IB/RoCE v1", "RoCE v2"))):
         base = f"/sys/class/infiniband/mlx5_0/ports/{port}"
         for index, kind in enumerate(kinds):
             tree.file(f"{base}/gids/{index}", GID.format(1 if port == "2" else index)).file(f"{base}/gid_attrs/types/{index}", kind)
     address = IPv4Interface("10.1.2.1/24")
-    for name, kind, port, index in (("mlx5_0", "roce", 1, 1), ("mlx5_0:2", "roce", 2, 1), ("eth0", ETHERNET, 1, None)):
+    for name, kind, port, index in (("mlx5_0", "roce", 1, 1), ("mlx5_0:2", "roce", 2, 2), ("eth0", ETHERNET, 1, None)):
         nic = Nic(name, kind=kind, rate=50e9, netdev="eth0")
         found = endpoints._endpoint(tree.source(), "eth0", address, nic)
         assert (found.address, found.network, found.rate, found.kind) == ("10.1.2.1", "10.1.2.0/24", 50e9, kind)
@@ -85,6 +105,29 @@ def test_an_endpoint_has_the_gid_of_its_address_and_of_its_port():
     alone = endpoints._endpoint(tree.source(), "eth0", address, None)
     assert (alone.kind, alone.rate, alone.device, alone.port, alone.gid_index) == (ETHERNET, None, "", 1, None)
     assert endpoints._gid_index(tree.source(), PORT, IPv4Address("10.1.2.9")) is None
+
+
+def ip(*words):
+    subprocess.run(["ip", *words], check=True, timeout=20)
+
+
+def test_endpoints_are_the_interfaces_with_an_address(veth):
+    ip("addr", "add", "198.18.77.1/30", "dev", veth)
+    ip("link", "set", veth, "mtu", "1400", "up")
+    shown = Tree().files("/sys/class/infiniband/rxe0/ports/1", rate="40 Gb/sec (4X QDR)", link_layer="Ethernet", state="4: ACTIVE")
+    shown.link("/sys/class/infiniband/rxe0/device", "../../pci").listing("/sys/class/infiniband/rxe0/device/net", veth)
+    for _, name in socket.if_nameindex():
+        shown.files(f"/sys/class/net/{name}", operstate="up")
+    found = {one.name: one for one in endpoints.endpoints(shown.source())}
+    one = Endpoint(name=veth, address="198.18.77.1", network="198.18.77.0/30", mtu=1400, rate=5e9, kind="roce", device="rxe0", port=1)
+    assert (found[veth], "lo" in found, f"{veth}p" in found) == (one, False, False)
+    other = shown.files("/sys/class/net/eth77", operstate="up").source()  # of another namespace, so that names say nothing
+    (one,) = (one for one in endpoints.endpoints(other) if one.name == veth)
+    assert (one.kind, one.rate, one.mtu) == (ETHERNET, None, 1400)
+
+
+def test_addresses_of_interfaces():
+    assert (addresses.address("lo"), addresses.address("none0"), addresses.mtu("none0")) == (IPv4Interface("127.0.0.1/8"), None, None)
 
 
 @pytest.mark.parametrize(
@@ -186,3 +229,15 @@ def test_a_rule_that_drops_all(names, drops):
 def test_what_a_rule_accepts_from_a_source(verdict, sources):
     match = {"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "saddr"}}, "right": "10.0.0.1"}}
     assert _accepts_all_from({"expr": [match, verdict]}) == sources
+
+
+def test_whether_a_connection_has_data():
+    one, other = socket.socketpair()
+    with one, other:
+        assert sockets.has_data(one) is False
+        other.send(b"x")
+        assert sockets.has_data(one) is True
+        one.recv(1)
+        other.close()
+        assert sockets.has_data(one) is True, "its end is to be read"
+    assert sockets.has_data(one) is False, "closed meanwhile"
