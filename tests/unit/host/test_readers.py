@@ -1,21 +1,26 @@
 """Short readers of one fact each, on machines of a few lines."""
 
+import json
 import os
 import socket
 import subprocess
+from contextlib import ExitStack
 from ipaddress import IPv4Address, IPv4Interface
+from types import SimpleNamespace
 
 import pytest
 from tree import Tree
 
 from busbw.core.linking import ETHERNET, Endpoint
 from busbw.core.topology import Nic
-from busbw.host import addresses, carrier, cgroup, endpoints, memory, memory_kills, seen_on_pci, sockets
+from busbw.host import addresses, carrier, cgroup, endpoints, memory, memory_kills, seen_on_pci, sockets, stuck
 from busbw.host.firewall import _accepts_all_from, _drops_all
 from busbw.host.gids import read_gids
 from busbw.host.interfaces import read_interfaces
 from busbw.host.past_kernel_log import Line, PastLog
 from busbw.host.roce_qos import decoded
+from busbw.host.source import Live
+from busbw.host.system import System
 
 GID = "0000:0000:0000:0000:0000:ffff:0a01:02{:02x}"
 PORT = "/sys/class/infiniband/mlx5_0/ports/1"
@@ -241,3 +246,47 @@ def test_whether_a_connection_has_data():
         other.close()
         assert sockets.has_data(one) is True, "its end is to be read"
     assert sockets.has_data(one) is False, "closed meanwhile"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "busy"),
+    [
+        ("cpu  100 0 50 800 50 0 0 0 40 0", "cpu  160 0 60 820 60 5 0 5 90 7", 727),  # 80 of 110 ticks; those of guests are in the first
+        ("cpu  1 0 0 2 1", "cpu  2 0 0 4 2", 250),
+        ("cpu  1 0 0 2 1", "cpu  1 0 0 3 1", 0),
+        ("cpu  1 0 0 2 1", "cpu  1 0 0 2 1", None),  # no tick has passed
+        ("cpu  1 0 0 2", "cpu  2 0 0 4", None),
+        ("intr  1 0 0 2 1", "intr  2 0 0 4 2", None),
+        ("", "", None),
+    ],
+)
+def test_the_share_of_time_that_cpus_are_busy(tmp_path, before, after, busy):
+    stat = tmp_path / "proc/stat"
+    stat.parent.mkdir()
+    stat.write_text(f"{before}\ncpu0 9 9 9 9 9 9\n")
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 9 kB\nMemFree: 2 kB\n")
+    with ExitStack() as opened:
+        system = System(Live(tmp_path), opened)
+        stat.write_text(f"{after}\ncpu0 9 9 9 9 9 9\n")
+        assert system.read().values == {"mem_free": 2048} | ({} if busy is None else {"cpu_busy": busy})
+        (tmp_path / "proc/meminfo").unlink()
+        assert system.read().values == {}, "no tick since"
+
+
+@pytest.mark.parametrize(
+    ("looks", "sleeps", "found"),
+    [([[(7, "1"), (8, "4")], [(7, "1"), (8, "5")]], 11, [7]), ([[(7, "1")], [(7, "2")]], 1, []), ([[]], 0, [])],
+)
+def test_what_is_in_one_wait_at_all_looks_is_stuck(monkeypatch, looks, sleeps, found):
+    waits = iter([*looks, *[looks[-1]] * 20])
+    slept = []
+    monkeypatch.setattr(stuck, "_waiting", lambda pids: next(waits))
+    monkeypatch.setattr(stuck, "time", SimpleNamespace(sleep=slept.append))
+    monkeypatch.setattr(stuck, "name", lambda pid: f"p{pid}")
+    monkeypatch.setattr(stuck, "_text", lambda pid, file: {7: "nfs_wait", 8: "0"}[pid] if file == "wchan" else "")
+    assert json.loads(stuck.stuck_processes()) == [[pid, f"p{pid}", "nfs_wait"] for pid in found]
+    assert (slept, stuck._function(8)) == ([0.25] * sleeps, "")
+
+
+def test_an_ended_process_has_no_text():
+    assert stuck._text(2**22 + 1, "stat") == ""

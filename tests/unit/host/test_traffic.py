@@ -136,6 +136,14 @@ def test_interfaces_of_another_namespace_are_not_mixed_up(tmp_path):
     assert (link.name, link.rate) == ("eth0", None), "/sys shows other interfaces: nothing there belongs to this one"
 
 
+def test_interfaces_of_another_namespace_come_after_hardware(host):
+    assert [link.name for link in network_links(Live(host), ["lo", "eth9"])] == ["mlx5_0"]
+    shutil.rmtree(host / "sys/class/infiniband")
+    assert network_links(Live(host), ["lo", "eth9"]) == [Link("eth9", "ethernet", interfaces=("eth9",))]
+    write(host / "sys/class/net", {"veth1/operstate": "up", "eth0/operstate": "up", "eth0/device/vendor": "0x15b3"})
+    assert [link.name for link in network_links(Live(host), ["lo", "veth1", "eth0"])] == ["eth0"]
+
+
 def test_only_wanted_ports_are_read(host):
     port(host, "mlx5_1", port_xmit_data=5)
     with closing(traffic(host, "mlx5_1")) as reader:
