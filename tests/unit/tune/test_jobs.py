@@ -18,7 +18,7 @@ from busbw.session.sink import Sink
 from busbw.session.where import Where
 from busbw.tune import recheck
 from busbw.tune.checking import check_file, refuse_other
-from busbw.tune.jobs import MOST_FAILURES, Jobs, system_of
+from busbw.tune.jobs import MOST_FAILURES, Jobs, Listener, system_of
 
 SPEC = SweepSpec(collective="all_reduce", min_bytes=1024, max_bytes=4096, step_factor=4, check=0, sampling=Sampling())
 HERE = TunedSystem(device="simulated GPU", ranks=4, hosts=1, nccl=0)
@@ -124,11 +124,12 @@ def test_a_table_of_another_system_is_refused_and_another_patch_noted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variable", "compared"), [("", ["all_reduce"]), ("about variable NCCL_MIN_NCHANNELS=4", ["all_gather", "all_reduce"])]
+    ("variable", "compared"),
+    [("", ["broadcast", "all_reduce"]), ("about variable NCCL_MIN_NCHANNELS=4", ["all_gather", "broadcast", "all_reduce"])],
 )
 def test_each_collective_that_a_table_changes_is_compared(tmp_path: Path, variable: str, compared: list[str]) -> None:
-    swept = (f"about measured {name} float sum 1024 4096 x4" for name in ("all_gather", "all_reduce"))
-    file = table(tmp_path / "t", *swept, variable, "4 1 all_reduce 1024 4096 Ring Simple *")
+    swept = (f"about measured {name} float sum 1024 4096 x4" for name in ("all_gather", "broadcast", "all_reduce"))
+    file = table(tmp_path / "t", *swept, variable, *(f"4 1 {name} 1024 4096 Ring Simple *" for name in ("broadcast", "all_reduce")))
     jobs, said = started("ll=4"), list[str]()
     found = [(jobs.job.sweep.collective, one) for one in check_file(file, jobs, 2, said.append)]
     assert [name for name, _ in found] == compared
@@ -159,7 +160,11 @@ def result(*, wrong: tuple[int, ...] = (), time_s: float = 1e-3, out_of_bounds: 
 def test_sides_take_turns_and_wrong_data_is_of_the_tuned_one(last: dict[str, object], wrong: set[int]) -> None:
     order: list[str] = []
     own = result(
-        findings=(Finding("machine", Verdict.WARN, "hot"), Finding("crowded", Verdict.PASS, "calm"), Finding("spread", Verdict.FAIL, "x"))
+        findings=(
+            Finding("machine", Verdict.WARN, "hot"),
+            Finding("crowded", Verdict.PASS, "calm"),
+            Finding("machine_xid", Verdict.FAIL, "x"),
+        )
     )
 
     class Recorded(Jobs):
@@ -175,12 +180,38 @@ def test_sides_take_turns_and_wrong_data_is_of_the_tuned_one(last: dict[str, obj
     checked = recheck.in_turn(jobs, tuned, 3)
     assert "".join(order) == "ABBAAB"
     assert checked.wrong == wrong
-    assert list(jobs.findings) == ["machine"], "what is fine, or is no condition of the machines, is left out"
+    assert list(jobs.findings) == ["machine", "machine_xid"], "what is fine, or is no condition of the machines, is left out"
     sizes = recheck.by_size(checked)
     assert {size: one.wrong for size, one in sizes.items()} == {8: 8 in wrong, 16: 16 in wrong}
     for one in sizes.values():
         assert (one.gain.default_s, one.gain.choice_s, one.gain.ratio) == pytest.approx((1e-3, 5e-4, 0.5))
         assert (one.shorter, one.slower) == (True, False)
+
+
+@pytest.mark.parametrize(("time_s", "shorter"), [(1e-3, False), (0.999e-3, True)])
+def test_one_round_shows_what_is_shorter_without_a_probability(time_s: float, shorter: bool) -> None:
+    class Recorded(Jobs):
+        def own(self) -> Result:
+            return result(findings=(Finding("bandwidth", Verdict.FAIL, "no condition of the machines"),))
+
+    jobs = Recorded(TuneJob(sweep=SPEC), Where(), Sink(Record()))
+    sizes = recheck.by_size(recheck.in_turn(jobs, lambda: result(time_s=time_s), 1))
+    assert [(size, one.shorter, one.gain.p) for size, one in sizes.items()] == [(8, shorter, 1.0), (16, shorter, 1.0)]
+    assert jobs.findings == {}
+
+
+def test_a_listener_passes_messages_on() -> None:
+    class Shown(Heard):
+        progress = True
+
+        def error(self, text: str) -> None:
+            self.notes.append(f"error: {text}")
+
+    shown = Shown()
+    listener = Listener(shown, lambda _: None, lambda _: None)
+    listener.note("one")
+    listener.error("two")
+    assert (listener.progress, shown.notes) == (True, ["one", "error: two"])
 
 
 def test_a_sweep_without_a_result_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
