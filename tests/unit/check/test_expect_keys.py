@@ -176,6 +176,31 @@ def test_fixes_name_the_part(name):
     assert FIXES[name] in one.fix
 
 
+@pytest.mark.parametrize(
+    ("ram", "pages", "fix"),
+    [
+        (1000, 9, "sysctl -w vm.nr_hugepages=9"),
+        (1000, 8, "sysctl -w vm.nr_hugepages=9"),
+        (900, 8, "sysctl"),
+        (899, 8, "dmidecode"),
+        (899, 9, "dmidecode"),
+    ],
+)
+def test_too_few_huge_pages_are_no_missing_memory(ram, pages, fix):
+    tree = equipped().file("/proc/meminfo", f"MemTotal: {ram} kB\nHugePages_Total: {pages}")
+    found = compared("[memory]\nram_bytes = 1024000\nram_tolerance = 0.1\nhugepages = 9\n", tree)
+    (one,) = (one for one in found if one.id == "BW296")
+    assert (one.verdict is Verdict.PASS) == (ram == 1000 and pages == 9)
+    assert one.verdict is Verdict.PASS or fix in one.fix
+
+
+def test_a_gpu_that_does_not_answer_is_named_by_its_address():
+    tree = equipped()
+    changed(7, error="x")(tree)
+    (one,) = (one for one in compared("[gpus]\nmodel = 'NVIDIA H100 80GB HBM3'", tree) if one.verdict is Verdict.FAIL)
+    assert f"if GPU {gpu_bdf(7)} is still missing" in one.fix
+
+
 def test_evidence_of_what_is_not_there():
     tree = equipped()
     for name in ("all ports", "mount"):
@@ -207,6 +232,14 @@ def test_mutes_of_other_hosts_and_none():
     assert (other.verdict, other.message) == (Verdict.SKIP, "the file mutes nothing on this host")
 
 
+@pytest.mark.parametrize(
+    ("host", "said"), [("", ["nic-mtu is muted until 2027-01-01: x"]), ("host = 'other'", ["the file mutes nothing on this host"])]
+)
+def test_one_finding_for_each_mute_of_this_host_or_for_none(host, said):
+    mute = f"[[mute]]\ncheck = 'nic-mtu'\nreason = 'x'\nuntil = 2027-01-01\n{host}"
+    assert [one.message for one in compared(mute, equipped()) if one.id == "BW299"] == said
+
+
 @given(st.lists(st.integers(0, 999), min_size=1, max_size=4), st.lists(st.integers(0, 999), min_size=1, max_size=4))
 def test_versions_are_ordered_by_their_numbers(one, other):
     from busbw.check.expect.seen import version
@@ -220,3 +253,29 @@ def test_rows_are_complete():
         row = one.row
         assert all((row.title, row.right, row.why, row.fix, row.stays, row.reads)), row.name
         assert row.id.startswith("BW29") and row.layer.value == "expected"
+
+
+@pytest.mark.parametrize(
+    ("expected", "gpus", "lose", "said"),
+    [
+        (4, 8, "", ("pass", "4 NVSwitches")),
+        (5, 8, "", ("fail", "4 NVSwitches, expected 5")),
+        (5, 8, "container", ("unknown", "4 NVSwitches, expected 5: this container may hide some")),
+        (0, 8, "PCI", ("unknown", "0 NVSwitches, expected 0: PCI cannot be read")),
+    ],
+)
+def test_nvswitches(expected, gpus, lose, said):
+    tree = equipped(gpus=gpus)
+    if lose == "container":
+        tree.file("/.dockerenv", "")
+    for path in [path for path in tree.paths if lose == "PCI" and path.startswith("/sys/bus/pci")]:
+        tree.drop(path)
+    (one,) = (one for one in compared(f"[gpus]\nnvswitches = {expected}", tree) if one.id == "BW292" and not one.subject)
+    assert (one.verdict.value, one.message) == said
+
+
+def test_where_the_speed_of_a_link_was_read():
+    found = compared("[gpus]\npcie_gt_s = 32\n[[ports]]\npcie_gt_s = 32", equipped())
+    where = {one.subject: one.evidence[0].where for one in found if one.id == "BW297"}
+    assert where["GPU 1"] == f"/sys/bus/pci/devices/{gpu_bdf(1)}/{{current,max}}_link_speed"
+    assert where["mlx5_1"].endswith("/current_link_speed") and "max" not in where["mlx5_1"]
