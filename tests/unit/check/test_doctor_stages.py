@@ -5,12 +5,14 @@ import json
 import socket
 import threading
 from ipaddress import IPv4Network
+from types import SimpleNamespace
 
 import pytest
 
 from busbw.check.doctor import examination, launching, login, networks, node
 from busbw.check.doctor.examination import commands, diagnosis, stages
 from busbw.check.doctor.patient import Patient, passed
+from busbw.core.errors import NoMeasurement
 from busbw.core.finding import Verdict
 from busbw.core.version import __version__
 from busbw.launch import remote
@@ -300,8 +302,10 @@ def test_a_small_sweep_on_all_hosts(monkeypatch, ran, verdict, message, fix):
 
 
 def test_nccl_is_skipped_without_gpus(monkeypatch):
-    monkeypatch.setattr(launching, "_run", lambda line, limit_s: (0, "fine", ""))
+    lines = []
+    monkeypatch.setattr(launching, "_run", lambda line, limit_s: (lines.append(line), (0, "fine", ""))[1])
     assert (launching.nccl(on_two(engine="mpi")).verdict, launching.nccl(on_two()).verdict) == (SKIP, PASS)
+    assert "h1:1,h2:1" in lines[0]
 
 
 def test_a_program_that_is_run():
@@ -309,3 +313,51 @@ def test_a_program_that_is_run():
     assert launching._run(["/no/such/program"], 20) == (127, "", "/no/such/program: No such file or directory")
     code, out, error = launching._run(["sh", "-c", "echo out; exec sleep 60"], 0.3)
     assert (code, out in ("out\n", ""), error) == (None, True, "")
+
+
+LONG = "x" * 200 + "y" * 300
+
+
+def test_errors_are_cut_to_their_last_300_letters(monkeypatch):
+    monkeypatch.setattr(login, "_banner", lambda host: "")
+    for code in (255, 3, None):
+        answers(monkeypatch, said("h1", b"", code, f"{LONG}\n"))
+        assert login.ssh(patient({})).evidence == ("y" * 300,)
+    assert login.install(patient({})).evidence == ("y" * 300,)
+    assert networks.tcp(on_two()).evidence == ("y" * 300,)
+
+
+def test_of_many_pairs_six_are_shown(monkeypatch):
+    one = patient(*(identity(f"h{number}") for number in range(1, 10)))
+    one.networks = [FABRIC]
+    answers(monkeypatch, said("h1", failing(*(f"10.1.0.0/24 h{number}" for number in range(2, 10)))))
+    assert [text.partition(" on ")[0] for text in networks.tcp(one).evidence] == [f"h1 to h{number}" for number in range(2, 8)]
+
+
+@pytest.mark.parametrize(
+    ("ran", "verdict", "message", "fix"),
+    [
+        ((0, "h2\nh1\n", ""), PASS, "/opt/mpirun (Open MPI 5.0.1) starts a process on each host", ""),
+        ((0, "h1\nh1\n", LONG), FAIL, "", ""),
+        ((None, "", ""), FAIL, "mpirun did not end within 5 s: its daemons cannot connect back to this host", "name the subnet"),
+    ],
+)
+def test_mpirun_starts_a_process_on_each_host(monkeypatch, ran, verdict, message, fix):
+    lines = []
+    monkeypatch.setattr(launching.mpirun, "find", lambda: SimpleNamespace(path="/opt/mpirun", version="5.0.1"))
+    monkeypatch.setattr(launching.mpirun, "command", lambda found, program, ranks, hosts, network: [str(ranks), *map(str, hosts), network])
+    monkeypatch.setattr(launching, "_run", lambda line, limit_s: (lines.append((line, limit_s)), ran)[1])
+    stage = launching.start(on_two())
+    assert (stage.name, stage.verdict, stage.message.startswith(message), stage.fix.startswith(fix)) == ("mpirun", verdict, True, True)
+    assert lines == [(["2", "h1:1", "h2:1", "10.1.0.0/24"], 5.0)]
+    assert verdict is PASS or stage.evidence[-1] == "2 h1:1 h2:1 10.1.0.0/24"
+    assert not ran[2] or stage.evidence[0] == "y" * 300
+
+
+def test_without_mpirun_its_error_is_the_stages(monkeypatch):
+    def absent():
+        raise NoMeasurement("mpirun is not installed", "apt install openmpi-bin")
+
+    monkeypatch.setattr(launching.mpirun, "find", absent)
+    stage = launching.start(on_two())
+    assert (stage.verdict, stage.message, stage.fix) == (FAIL, "mpirun is not installed", "apt install openmpi-bin")
