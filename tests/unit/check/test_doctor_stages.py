@@ -4,6 +4,7 @@ import contextlib
 import json
 import socket
 import threading
+import time
 from ipaddress import IPv4Network
 from types import SimpleNamespace
 
@@ -205,6 +206,12 @@ def test_a_host_that_connects_and_listens(monkeypatch):
     here = ["127.0.0.1", port]
     done = node.connect({"token": "t", "seconds": 20, "own": [here, here], "peers": {"net h1": here}, "linger": 0})
     assert done == {"failed": {}, "problems": {"listen 127.0.0.1": "Address already in use"}}
+    slept = []
+    monkeypatch.setattr(node, "time", SimpleNamespace(monotonic=time.monotonic, sleep=slept.append))
+    for seconds, linger in ((20, 0.5), (0.001, 9)):
+        node.connect({"token": "t", "seconds": seconds, "own": [], "peers": {}, "linger": linger})
+    assert slept[0] == 0.5 and 0 <= slept[1] <= 0.001, "for hosts that start later, within the limit"
+    monkeypatch.undo()
     monkeypatch.setattr(node, "_RETRY_S", 0.0)
     gone = node.connect({"token": "t", "seconds": 0.05, "own": [], "peers": {"net h1": ["127.0.0.2", port]}, "linger": 0})
     assert gone == {"failed": {"net h1": "connection refused"}, "problems": {}}
@@ -361,3 +368,13 @@ def test_without_mpirun_its_error_is_the_stages(monkeypatch):
     monkeypatch.setattr(launching.mpirun, "find", absent)
     stage = launching.start(on_two())
     assert (stage.verdict, stage.message, stage.fix) == (FAIL, "mpirun is not installed", "apt install openmpi-bin")
+
+
+@pytest.mark.parametrize(("sent", "whole"), [(9, True), (10, True), (8, False), (0, False)])
+def test_whether_all_bytes_arrived(monkeypatch, sent, whole):
+    monkeypatch.setattr(node, "_BULK", 9)
+    one, other = socket.socketpair()
+    with one, other:
+        other.sendall(bytes(sent))
+        other.shutdown(socket.SHUT_WR)
+        assert node._drained(one) is whole
