@@ -13,6 +13,7 @@ import pytest
 from busbw.check.doctor import examination, launching, login, networks, node
 from busbw.check.doctor.examination import commands, diagnosis, stages
 from busbw.check.doctor.patient import Patient, passed
+from busbw.check.doctor.patient import identity as told_by
 from busbw.core.errors import NoMeasurement
 from busbw.core.finding import Verdict
 from busbw.core.version import __version__
@@ -378,3 +379,7 @@ def test_whether_all_bytes_arrived(monkeypatch, sent, whole):
         other.sendall(bytes(sent))
         other.shutdown(socket.SHUT_WR)
         assert node._drained(one) is whole
+
+
+def test_an_older_busbw_tells_no_mtu():
+    assert told_by(said("h1", identity("h1") | {"mtus": {}}))["mtus"] == {"eth0": 0}

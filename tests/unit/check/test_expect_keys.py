@@ -2,7 +2,9 @@
 
 import json
 import tomllib
+from dataclasses import replace
 from datetime import date
+from types import SimpleNamespace
 
 import pytest
 from equipped import LOSSES, equipped
@@ -10,14 +12,18 @@ from healthy_gpu import all_changed, changed
 from healthy_pcie import gpu_bdf, port_bdf
 from hypothesis import given
 from hypothesis import strategies as st
+from tree import Tree
 
-from busbw.check.expect import file
+from busbw.check.expect import file, seen
 from busbw.check.expect.judging import Expect, judge
 from busbw.check.expect.learn import learn
 from busbw.check.expect.text import text
 from busbw.check.machine import Machine
 from busbw.check.registry import EXPECTATIONS
 from busbw.core.finding import Verdict
+from busbw.core.topology import Gpu as TopologyGpu
+from busbw.host.gpu import PCIE_X16
+from busbw.host.interfaces import Interface
 
 ALL = frozenset(one.row.id for one in EXPECTATIONS)
 BAD = {Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN}
@@ -279,3 +285,27 @@ def test_where_the_speed_of_a_link_was_read():
     where = {one.subject: one.evidence[0].where for one in found if one.id == "BW297"}
     assert where["GPU 1"] == f"/sys/bus/pci/devices/{gpu_bdf(1)}/{{current,max}}_link_speed"
     assert where["mlx5_1"].endswith("/current_link_speed") and "max" not in where["mlx5_1"]
+
+
+def test_the_rate_of_an_interface_that_is_down_says_nothing():
+    one = Interface("eno1", 25e9 / 8, up=True, mtu=1500, physical=True, numa=0, rdma=False)
+    rates = [seen.interface_rate(replace(one, **changes)) for changes in ({}, {"up": False}, {"rate": None})]
+    assert rates == [25.0, None, None]
+
+
+def test_the_speeds_of_pcie_are_those_of_its_rates():
+    for generation, rate in PCIE_X16.items():
+        coding = 0.8 if generation < 3 else 63 / 64  # 8b/10b; 128b/130b and flits, as the rates have it
+        assert seen.GT_S[generation] * 2e9 * coding == pytest.approx(rate, rel=0.001)
+    assert len(seen.GT_S) == len(PCIE_X16)
+
+
+def test_a_gpu_of_unknown_generation_has_no_speed():
+    machine = SimpleNamespace(host=SimpleNamespace(gpus=[TopologyGpu(0, "GPU", gpu_bdf(0), pcie_width=16)]), read=Tree().source().read)
+    assert (seen.gpu_link(machine, gpu_bdf(0), 0), seen.gpu_link(machine, gpu_bdf(0), 1)) == ((None, 16), (None, None))
+
+
+def test_a_mount_with_another_type_is_no_mount_that_is_read_only():
+    tree = equipped()
+    (one,) = (one for one in compared("[[mounts]]\npath = '/raid'\ntype = 'ext4'\nwritable = true", tree) if one.verdict is Verdict.FAIL)
+    assert one.fix.startswith("findmnt /raid")
