@@ -302,6 +302,9 @@ def test_a_severity_raises_warnings_and_nothing_else():
 WRONG = {
     "[gpus]\ncount = 'eight'": ('node.toml line 2: gpus.count is "eight": expected a whole number', "--learn"),
     "[gpus]\ncount = true": ("node.toml line 2: gpus.count is true: expected a whole number", "--learn"),
+    "[[ports]]\nrate_gbit_s = 0.0": ("node.toml line 2: ports 1.rate_gbit_s is 0.0: expected", "--learn"),
+    "[memory]\nram_tolerance = 1.0": ("node.toml line 2: memory.ram_tolerance is 1.0: expected", "--learn"),
+    "[gpus]\nmodel = ''": ('node.toml line 2: gpus.model is "": expected', "--learn"),
     "[gpus]\n\ncuont = 8": ("node.toml line 3: unknown key 'cuont' in [gpus]", "did you mean count?"),
     "[gpu]\ncount = 8": ("node.toml line 1: unknown key 'gpu' in the file", "did you mean gpus?"),
     "[[ports]]\ncount = 1\n[[ports]]\nrate = 400": ("node.toml line 4: unknown key 'rate' in [ports 2]", "rate_gbit_s"),
@@ -334,6 +337,13 @@ def test_what_is_wrong_in_a_file_is_said_with_line_key_and_value(toml):
         file.parse(file.Text("node.toml", toml, TODAY))
     assert error.value.message.startswith(said), error.value.message
     assert hint in error.value.hint, error.value.hint
+
+
+def test_the_least_and_largest_values_of_a_file():
+    toml = "[gpus]\ncount = 0\nmemory_tolerance = 0.0\nmodel = 'a'\n[memory]\nram_tolerance = 0.999\n[[ports]]\nrate_gbit_s = 0.5\n"
+    node = file.parse(file.Text("node.toml", toml, TODAY)).node
+    assert (node.gpus.count, node.gpus.memory_tolerance, node.memory.ram_tolerance, node.ports[0].rate_gbit_s) == (0, 0.0, 0.999, 0.5)
+    assert Gpus().memory_tolerance == Expectations().memory.ram_tolerance == 0.02
 
 
 def test_lines_of_keys_in_any_layout():
