@@ -66,6 +66,33 @@ def test_every_set_of_priorities_is_read_back(priorities, dscp):
     assert found.dscp == dscp
 
 
+def state(*parts, dcbx=b""):
+    return dcb.decode(answer(attribute(13, b"".join(parts)), attribute(14, dcbx)), "eth0")
+
+
+@pytest.mark.parametrize(("size", "classes"), [(35, (2,) * 8), (34, ())])
+def test_ets_needs_its_four_tables(size, classes):
+    found = state(attribute(1, (bytes(3) + bytes((9,) * 8) + bytes(16) + bytes((2,) * 8))[:size]))
+    assert (found.classes, found.shares) == (classes, (9,) * 8 if classes else ())
+
+
+@pytest.mark.parametrize(("pfc", "seen"), [(b"\x08\x05", ((0, 2), 8)), (b"\x08", (None, 8)), (b"", (None, 0))])
+def test_pfc_needs_its_mask(pfc, seen):
+    found = state(attribute(2, pfc))
+    assert (found.pfc, found.pfc_most) == seen
+
+
+@pytest.mark.parametrize(("dcbx", "host"), [(b"\x0d", True), (b"\x0c", False), (b"", None)])
+def test_who_negotiates_dcbx(dcbx, host):
+    assert state(dcbx=dcbx).host is host
+
+
+@pytest.mark.parametrize(("size", "reason"), [(20, "no such interface"), (19, "an answer of 19 bytes by netlink")])
+def test_the_shortest_error(size, reason):
+    with pytest.raises(Unavailable, match=f"eth0: {reason}"):
+        dcb.decode(struct.pack("=IHHIIi", 20, 2, 0, 1, 0, -19)[:size], "eth0")
+
+
 def test_driver_without_parts_of_dcb():
     assert dcb.decode(answer(attribute(13, b"")), "eth0") == Dcb()
 

@@ -41,6 +41,7 @@ def test_policy_that_drops():
 def test_last_rule_that_rejects_everything():
     assert closed_chains(rules([COUNT, REJECT]))
     assert not closed_chains(rules([PORT, DROP]))
+    assert closed_chains(rules([COUNT, {"log": None}, REJECT, DROP]))
 
 
 def test_networks_and_interfaces_that_are_accepted_as_a_whole():

@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import subprocess
+import time
 from contextlib import ExitStack
 from ipaddress import IPv4Address, IPv4Interface
 from types import SimpleNamespace
@@ -129,6 +130,20 @@ def test_endpoints_are_the_interfaces_with_an_address(veth):
     other = shown.files("/sys/class/net/eth77", operstate="up").source()  # of another namespace, so that names say nothing
     (one,) = (one for one in endpoints.endpoints(other) if one.name == veth)
     assert (one.kind, one.rate, one.mtu) == (ETHERNET, None, 1400)
+
+
+def test_links_that_carry_data_are_watched(veth):
+    ip("addr", "add", "198.18.78.1/30", "dev", veth)
+    for name in (veth, f"{veth}p"):
+        ip("link", "set", name, "up")
+    end = time.monotonic() + 20
+    while len(carrier.linked((veth, f"{veth}p")) & {veth, f"{veth}p"}) < 2 and time.monotonic() < end:
+        time.sleep(0.01)  # the kernel reports a carrier with a delay
+    assert veth in carrier.linked() and f"{veth}p" not in carrier.linked(), "the second has no address"
+    assert f"{veth}p" in carrier.linked((f"{veth}p",))
+    assert carrier.lost({veth}) == []
+    ip("link", "set", veth, "down")
+    assert carrier.lost({veth}) == [veth] and veth not in carrier.linked((veth,))
 
 
 def test_addresses_of_interfaces():
