@@ -115,6 +115,14 @@ def test_addresses_of_this_machine_include_loopback():
     assert IPv4Interface("127.0.0.1/8") in found["lo"]
 
 
+@pytest.mark.parametrize(
+    "line", ["fe80 02 40 20 80 eth0", "0" * 32 + " 02 40 20 80", "x" * 32 + " 02 40 20 80 eth0", "0" * 32 + " 02 fff 20 80 eth0"]
+)
+def test_other_forms_of_an_ipv6_address_are_ignored(line):
+    good = "fe80000000000000000000000000000a 02 40 20 80 eth0"
+    assert parse_inet6(f"{line}\n{good}\n") == [("eth0", IPv6Interface("fe80::a/64"))]
+
+
 @given(st.text())
 def test_lines_that_are_no_ipv6_addresses_are_ignored(text):
     assert all(isinstance(address, IPv6Interface) for _, address in parse_inet6(text))
