@@ -47,7 +47,7 @@ _QUERY = re.compile(
 )
 _SCHEMES = ("bearer", "basic", "token", "apikey", "negotiate", "digest")
 _ABOUT_BEARER = re.compile(r"tokens?\b|auth|<", re.IGNORECASE)
-_CLOSING = "\"'])},;"
+_CLOSING, _OPENING = "\"'])},;", "\"'([{$`"
 _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|\'[^\']*\'|\S+')
 # Text without any of these holds no secret that the rules could find.
 _TRIGGER = re.compile(
@@ -127,15 +127,15 @@ def _hidden(words: Sequence[str]) -> dict[int, int]:
     for number, word in enumerate(words):
         if number in found:
             continue
-        options = _PROGRAMS.get(word.rpartition("/")[2], options)
+        options = _PROGRAMS.get(word.lstrip(_OPENING).rpartition("/")[2], options)
         if _to_the_end(word, words[number - 1] if number else ""):
             return found | dict.fromkeys(range(number + 1, len(words)), 0)
+        if word[:2] in options and word[:2] in _ATTACHED and len(word) > 2:
+            found[number] = 2
         name = _secret_follows(words, number, options)
         following = words[number + 1] if number + 1 < len(words) else ""
         if name is not None and following and not _is_no_secret(name, following):
             found[number + 1] = 0
-        elif word[:2] in options and word[:2] in _ATTACHED and len(word) > 2:
-            found[number] = 2
     return found
 
 

@@ -9,7 +9,7 @@ import socket
 import struct
 
 _SIOCGIFADDR, _SIOCGIFNETMASK, _SIOCGIFMTU = 0x8915, 0x891B, 0x8921
-_IFREQ_BYTES, _ADDRESS = 40, slice(20, 24)
+_IFREQ_BYTES, _ADDRESS = 40, slice(20, 24)  # the kernel ends a name after 15 bytes
 
 
 def local() -> dict[str, ipaddress.IPv4Interface | None]:
@@ -19,7 +19,7 @@ def local() -> dict[str, ipaddress.IPv4Interface | None]:
 
 def address(name: str) -> ipaddress.IPv4Interface | None:
     """An interface's first IPv4 address and network; None if it has no address or does not exist."""
-    request = struct.pack(f"{_IFREQ_BYTES}s", name.encode()[:15])
+    request = struct.pack(f"{_IFREQ_BYTES}s", name.encode())
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             own, mask = (fcntl.ioctl(probe, code, request)[_ADDRESS] for code in (_SIOCGIFADDR, _SIOCGIFNETMASK))
@@ -30,7 +30,7 @@ def address(name: str) -> ipaddress.IPv4Interface | None:
 
 def mtu(interface: str) -> int | None:
     """The MTU of an interface; None if it does not exist."""
-    request = struct.pack(f"{_IFREQ_BYTES}s", interface.encode()[:15])
+    request = struct.pack(f"{_IFREQ_BYTES}s", interface.encode())
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             return int(struct.unpack_from("i", fcntl.ioctl(probe, _SIOCGIFMTU, request), 16)[0])

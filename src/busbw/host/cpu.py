@@ -35,9 +35,9 @@ def meminfo(source: Source, field: str) -> int:
     """Bytes of a field of /proc/meminfo such as `MemTotal`; 0 if it cannot be read."""
     for line in (source.read("/proc/meminfo").text or "").splitlines():
         name, _, value = line.partition(":")
-        number = value.split()[:1]
-        if name == field and number and number[0].isdecimal():
-            return int(number[0]) * 1024  # the kernel's kB are KiB
+        number = value.strip().partition(" ")[0]
+        if name == field and number.isdecimal():
+            return int(number) * 1024  # the kernel's kB are KiB
     return 0
 
 

@@ -54,7 +54,7 @@ def _ask(interface: str) -> str:
     except TimeoutError as error:
         raise Unavailable(f"{interface}: no answer by netlink within {_LIMIT_S:g} s") from error
     except OSError as error:
-        raise Unavailable(f"{interface}: netlink: {os.strerror(error.errno or 0).lower()}") from error
+        raise Unavailable(f"{interface}: netlink: {str(error.strerror).lower()}") from error
     return msgspec.json.encode(decode(reply, interface)).decode()
 
 

@@ -3,7 +3,6 @@
 import array
 import errno
 import fcntl
-import os
 import socket
 import struct
 from dataclasses import asdict, dataclass
@@ -87,7 +86,7 @@ def ask(asked: socket.socket, interface: str, buffer: "array.array[int]") -> Non
     try:
         fcntl.ioctl(asked, _SIOCETHTOOL, request)
     except OSError as error:
-        reason = "no such interface" if error.errno == errno.ENODEV else os.strerror(error.errno or 0).lower()
+        reason = "no such interface" if error.errno == errno.ENODEV else str(error.strerror).lower()
         raise Unavailable(f"{interface}: {reason}") from error
 
 

@@ -42,4 +42,4 @@ def _look(path: str, found: dict[str, dict[str, int | str]]) -> None:
     except FileNotFoundError:
         found[path] = {}
     except OSError as error:
-        found[path] = {"error": os.strerror(error.errno or 0).lower()}
+        found[path] = {"error": str(error.strerror).lower()}

@@ -68,7 +68,7 @@ class KernelLog:
             opened.callback(os.close, self._descriptor)
             os.lseek(self._descriptor, 0, os.SEEK_END)
         except OSError as error:
-            self._descriptor, self.reason = None, f"{KMSG}: {os.strerror(error.errno or 0).lower()}"
+            self._descriptor, self.reason = None, f"{KMSG}: {str(error.strerror).lower()}"
 
     def read(self) -> list[XidEvent]:
         """Errors logged since the last call; none if the log cannot be read (see `reason`)."""
@@ -80,7 +80,7 @@ class KernelLog:
         try:
             yield from records(descriptor, _RECORDS)
         except OSError as error:
-            self.reason = f"{KMSG}: {os.strerror(error.errno or 0).lower()}"
+            self.reason = f"{KMSG}: {str(error.strerror).lower()}"
 
 
 def records(descriptor: int, most: int) -> Iterator[bytes]:

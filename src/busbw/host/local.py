@@ -15,7 +15,7 @@ def space(path: str) -> str:
     try:
         return json.dumps(room(path))
     except OSError as error:
-        raise Unavailable(f"{path}: {os.strerror(error.errno or 0).lower()}") from error
+        raise Unavailable(f"{path}: {str(error.strerror).lower()}") from error
 
 
 def room(path: str) -> dict[str, int]:
@@ -32,7 +32,7 @@ def accessible(folder: str) -> str:
     except FileNotFoundError:
         return "{}"
     except OSError as error:
-        raise Unavailable(f"{folder}: {os.strerror(error.errno or 0).lower()}") from error
+        raise Unavailable(f"{folder}: {str(error.strerror).lower()}") from error
 
 
 def allowed_cpus() -> str:

@@ -9,13 +9,14 @@ from busbw.core.kernel_rule import KMSG
 from busbw.host.kernel_log import records
 
 UNKNOWN = -1
+VMSTAT = Path("/proc/vmstat")
 _RECORDS = 200_000
 
 
 def count() -> int:
     """How many since the host was started, of all control groups and users; UNKNOWN before Linux 4.13."""
     with contextlib.suppress(OSError, ValueError):
-        lines = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
+        lines = VMSTAT.read_text(encoding="ascii").splitlines()
         return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), UNKNOWN)
     return UNKNOWN
 

@@ -100,11 +100,11 @@ def _read() -> str:
         descriptor = os.open(KMSG, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         needs = " (it needs root, or sysctl kernel.dmesg_restrict=0)" if isinstance(error, PermissionError) else ""
-        raise Unavailable(f"{KMSG}: {os.strerror(error.errno or 0).lower()}{needs}") from error
+        raise Unavailable(f"{KMSG}: {str(error.strerror).lower()}{needs}") from error
     try:
         read = list(records(descriptor, _READS))
     except OSError as error:
-        raise Unavailable(f"{KMSG}: {os.strerror(error.errno or 0).lower()}") from error
+        raise Unavailable(f"{KMSG}: {str(error.strerror).lower()}") from error
     finally:
         os.close(descriptor)
     if not read:

@@ -28,7 +28,7 @@ def read_pause(source: Source, interface: str) -> Pause | str:
 
 
 def _ask(interface: str) -> str:
-    buffer = array.array("B", struct.pack("=IIII", _GPAUSEPARAM, 0, 0, 0))  # struct ethtool_pauseparam
+    buffer = array.array("B", struct.pack("=I12x", _GPAUSEPARAM))  # struct ethtool_pauseparam
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
         ethtool.ask(opened, interface, buffer)
     _, _, rx, tx = struct.unpack("=IIII", buffer.tobytes())

@@ -102,8 +102,6 @@ def _extended(data: bytes) -> dict[int, int]:
     offset, seen = 256, set[int]()
     while 256 <= offset <= len(data) - 4 and offset not in seen:
         header = int.from_bytes(data[offset : offset + 4], "little")
-        if header in (0, 0xFFFFFFFF):
-            break
         seen.add(offset)
         found.setdefault(header & 0xFFFF, offset)
         offset = header >> 20 & ~3

@@ -18,7 +18,7 @@ STATES = {"T": "stopped", "t": "stopped by a debugger", "Z": "dead", "X": "dead"
 
 def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
     """Have the kernel send `number` to this process when its parent ends (prctl(2)); SIGKILL also ends a stopped process."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(number))
 
 
 def allow_open_files() -> None:
@@ -36,7 +36,7 @@ def stat_fields(text: str) -> tuple[str, int] | None:
 def start_time(pid: int) -> int:
     """When the process started, in clock ticks since boot; 0 if there is no such process. With the pid it identifies a process."""
     fields = _read(pid, "stat").rpartition(")")[2].split()
-    return int(fields[19]) if len(fields) > 19 and fields[0] not in ENDED else 0
+    return int(fields[19]) if fields and fields[0] not in ENDED else 0
 
 
 def state(pid: int) -> str:
@@ -47,7 +47,7 @@ def state(pid: int) -> str:
 def fatal_signal(pid: int) -> int:
     """The signal that killed a process that its parent has not collected yet; 0 if none did or another user owns it (proc(5))."""
     fields = _read(pid, "stat").rpartition(")")[2].split()
-    return int(fields[49]) & 0x7F if len(fields) > 49 and fields[0] in ENDED else 0
+    return int(fields[49]) & 0x7F if fields and fields[0] in ENDED else 0
 
 
 def parent(pid: int) -> int:

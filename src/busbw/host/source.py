@@ -65,7 +65,7 @@ class Live:
     def _at_link(self, path: str) -> Path:
         """As `at`, but the last name stays a link."""
         folder, _, name = path.rstrip("/").rpartition("/")
-        return self._folder(folder) / name if self._is_tree and name not in ("", ".", "..") else self.at(path)
+        return self._folder(folder) / name
 
     def _folder(self, path: str) -> Path:
         if path not in self._folders:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import threading
 
 import pytest
@@ -69,6 +70,17 @@ def test_dead_mount_is_given_up(monkeypatch):
     said = json.loads(file_systems(("/", "/tmp", "/not/there")))
     release.set()
     assert said["/tmp"] == {"error": SILENT} and said["/"]["total"] > said["/"]["free"] > 0 and "/not/there" not in said
+
+
+def test_sizes_of_file_systems_and_why_one_has_none(tmp_path):
+    (tmp_path / "file").write_text("")
+    said = json.loads(file_systems((str(tmp_path), f"{tmp_path}/file/x", str(tmp_path))))
+    own, stat = shutil.disk_usage(tmp_path), tmp_path.stat()
+    assert list(said) == [str(tmp_path), f"{tmp_path}/file/x"]
+    assert said[f"{tmp_path}/file/x"] == {"error": "not a directory"}
+    room = said[str(tmp_path)]
+    assert (room["total"], room["device"]) == (own.total, stat.st_dev)
+    assert room["free"] == pytest.approx(own.free, rel=0.5) and room["free_files"] <= room["files"]
 
 
 def test_old_snapshot_has_no_file_systems():

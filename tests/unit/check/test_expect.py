@@ -156,6 +156,23 @@ def test_a_recorded_host_without_the_condition_of_its_gpus():
 def test_the_largest_group_stands_first():
     tree = equipped().file("/sys/class/infiniband/mlx5_0/ports/1/rate", "100 Gb/sec (4X EDR)")
     assert [(one["count"], one["rate_gbit_s"]) for one in tomllib.loads(learned(tree))["ports"]] == [(7, 400), (1, 100)]
+    tree.files("/sys/class/net/eno2", speed="25000", operstate="up", mtu="9000").link("/sys/class/net/eno2/device", "../../pci")
+    tree.files("/sys/class/net/eno3", speed="25000", operstate="up", mtu="9000").link("/sys/class/net/eno3/device", "../../pci")
+    found = tomllib.loads(learned(tree))["interfaces"]
+    assert [(one["names"], one["mtu"]) for one in found] == [(["eno2", "eno3"], 9000), (["eno1"], 1500)]
+
+
+def test_without_nvml_only_switches_are_learned():
+    tree = equipped().failing("nvml", "no driver").failing("nvml_health", "no driver")
+    assert tomllib.loads(learned(tree))["gpus"] == {"nvswitches": 4}
+
+
+def test_a_node_that_must_have_no_gpu():
+    tree = equipped(gpus=0)
+    for expected in ("pass", "unknown"):
+        assert [one.verdict.value for one in compared("[gpus]\ncount = 0", tree.source()).findings if one.id == "BW290"] == [expected]
+        for path in [path for path in tree.paths if path.startswith("/sys/bus/pci")]:
+            tree.drop(path)
 
 
 def test_a_snapshot_has_what_is_compared():
@@ -284,6 +301,10 @@ def test_a_severity_raises_warnings_and_nothing_else():
 
 WRONG = {
     "[gpus]\ncount = 'eight'": ('node.toml line 2: gpus.count is "eight": expected a whole number', "--learn"),
+    "[gpus]\ncount = true": ("node.toml line 2: gpus.count is true: expected a whole number", "--learn"),
+    "[[ports]]\nrate_gbit_s = 0.0": ("node.toml line 2: ports 1.rate_gbit_s is 0.0: expected", "--learn"),
+    "[memory]\nram_tolerance = 1.0": ("node.toml line 2: memory.ram_tolerance is 1.0: expected", "--learn"),
+    "[gpus]\nmodel = ''": ('node.toml line 2: gpus.model is "": expected', "--learn"),
     "[gpus]\n\ncuont = 8": ("node.toml line 3: unknown key 'cuont' in [gpus]", "did you mean count?"),
     "[gpu]\ncount = 8": ("node.toml line 1: unknown key 'gpu' in the file", "did you mean gpus?"),
     "[[ports]]\ncount = 1\n[[ports]]\nrate = 400": ("node.toml line 4: unknown key 'rate' in [ports 2]", "rate_gbit_s"),
@@ -318,6 +339,13 @@ def test_what_is_wrong_in_a_file_is_said_with_line_key_and_value(toml):
     assert hint in error.value.hint, error.value.hint
 
 
+def test_the_least_and_largest_values_of_a_file():
+    toml = "[gpus]\ncount = 0\nmemory_tolerance = 0.0\nmodel = 'a'\n[memory]\nram_tolerance = 0.999\n[[ports]]\nrate_gbit_s = 0.5\n"
+    node = file.parse(file.Text("node.toml", toml, TODAY)).node
+    assert (node.gpus.count, node.gpus.memory_tolerance, node.memory.ram_tolerance, node.ports[0].rate_gbit_s) == (0, 0.0, 0.999, 0.5)
+    assert Gpus().memory_tolerance == Expectations().memory.ram_tolerance == 0.02
+
+
 def test_lines_of_keys_in_any_layout():
     toml = '''a = """
 [no]
@@ -348,6 +376,7 @@ text = \'\'\'
     ]  # fmt: skip
     assert sorted(found.items(), key=str) == sorted(keys, key=str)
     assert line(found, ("gpus", "inline", "model")) == 11
+    assert lines('a = [\n  ["b"],\n  ["c"]\n]\nd = {e = [\n["f"]\n]}\ng = 1') == {("a",): 1, ("d",): 5, ("g",): 8}
     assert line(found, ("nothing",)) is None
 
 

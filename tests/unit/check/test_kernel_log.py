@@ -10,7 +10,7 @@ from looking import found, of
 
 from busbw.check.registry import CHECKS
 from busbw.core.finding import Verdict
-from busbw.core.kernel_rule import BOOT_S, DAY_S
+from busbw.core.kernel_rule import DAY_S
 from busbw.core.kernel_rules import RULES, concerned
 
 PASS, WARN, FAIL = Verdict.PASS, Verdict.WARN, Verdict.FAIL
@@ -120,11 +120,30 @@ def test_a_gpu_off_the_bus_is_reported_once():
     assert (one.subject, one.verdict) == ("GPU 1", FAIL)
 
 
-@pytest.mark.parametrize(("at_s", "verdict"), [(0.7, WARN), (BOOT_S + 1, FAIL)])
-def test_what_the_previous_boot_left_warns(at_s, verdict):
-    line = "mce: [Hardware Error]: CPU 12: Machine Check: 0 Bank 5: bea0000000000108"
+LEFT_OVER = (
+    "mce: [Hardware Error]: CPU 12: Machine Check: 0 Bank 5: bea0000000000108",
+    "mce: [Hardware Error]: Uncorrected, software restartable error.",
+    "{1}[Hardware Error]: event severity: fatal",
+)
+
+
+@pytest.mark.parametrize(("at_s", "verdict"), [(0.7, WARN), (60.0, WARN), (60.5, FAIL)])
+@pytest.mark.parametrize("line", LEFT_OVER)
+def test_what_the_previous_boot_left_warns(line, at_s, verdict):
     (one,) = found("hardware-errors-logged", lambda tree: tree.update("kmsg", lines=[{"at_s": at_s, "text": line}]))
     assert one.verdict is verdict and ("previous boot" in one.message) is (verdict is WARN)
+
+
+def test_what_the_previous_boot_cannot_leave_fails():
+    line = {"at_s": 1.0, "text": "EDAC MC0: 1 UE memory read error on CPU_SrcID#0"}
+    (one,) = found("hardware-errors-logged", lambda tree: tree.update("kmsg", lines=[line]))
+    assert (one.verdict, "previous boot" in one.message) == (FAIL, False)
+
+
+def test_a_deferred_error_of_the_previous_boot_says_so():
+    line = {"at_s": 1.0, "text": "mce: [Hardware Error]: Deferred error, no action required."}
+    (one,) = found("hardware-errors-logged", lambda tree: tree.update("kmsg", lines=[line]))
+    assert one.verdict is WARN and one.message.endswith("left by the previous boot")
 
 
 def test_parts_are_judged_apart_the_worst_first():

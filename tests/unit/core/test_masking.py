@@ -188,6 +188,29 @@ def test_the_scheme_and_token_of_a_header_are_masked():
     assert masked("Authorization: Bearer abc123, next") == "Authorization: Bearer ***, next"
 
 
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("mysql -phunter2 mydb", "mysql -p*** mydb"),
+        ("mysql -pMyToken mydb", "mysql -p*** ***"),  # the value looks like an option of its own
+        ('mysql "-phunter2" -h db', 'mysql "-p***" -h db'),
+        ("(mysql -phunter2)", "(mysql -p***)"),
+        ("sh -c `mysql -phunter2 mydb`", "sh -c `mysql -p*** mydb`"),
+        ("$(/usr/bin/mysql -p hunter2)", "$(/usr/bin/mysql -p ***)"),
+        ("mysql -p mydb", "mysql -p ***"),
+    ],
+)
+def test_a_value_in_the_word_of_its_option_is_masked(line, kept):
+    assert masked(line) == kept
+    assert masked_words(line.rstrip(")").replace('"', "").split()) == kept.rstrip(")").replace('"', "").split()
+
+
+def test_numbers_are_masked_and_switches_are_not():
+    assert masked_data({"password": 4711, "passwords": [0.5], "on": {"password": True}}) == {
+        "password": "***", "passwords": ["***"], "on": {"password": True},
+    }  # fmt: skip
+
+
 def test_the_value_of_a_secret_parameter_of_mpirun_is_masked():
     words = ["mpirun", "--mca", "sec_auth", "hunter2", "--mca", "btl", "tcp", "--token", "zzz", "-x", "A"]
     assert masked_words(words) == ["mpirun", "--mca", "sec_auth", "***", "--mca", "btl", "tcp", "--token", "***", "-x", "A"]

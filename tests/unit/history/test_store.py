@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -18,9 +19,10 @@ from busbw.core.errors import BusbwError, NoMeasurement, TimedOut, UsageError
 from busbw.core.result import Cell, Result, Row
 from busbw.core.sweep import SweepSpec
 from busbw.core.traffic import traffic
-from busbw.history import schema
+from busbw.history import schema, store
 from busbw.history.baseline import baseline
 from busbw.history.store import default_path, opened
+from busbw.history.stored import stored
 
 MANY = 25
 
@@ -169,6 +171,46 @@ def test_a_locked_database_is_waited_for_then_reported(tmp_path: Path) -> None:
     add(file, result(2))
 
 
+@pytest.mark.parametrize(("wait_s", "tries"), [(10.0, 3), (-1.0, 1)])
+def test_a_log_that_another_creates_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_s: float, tries: int) -> None:
+    seen: list[str] = []
+
+    def busy(connection: sqlite3.Connection, name: str) -> int:
+        seen.append(name)
+        if len(seen) < 3:
+            error = sqlite3.OperationalError("database is locked")
+            error.sqlite_errorcode = sqlite3.SQLITE_BUSY_RECOVERY
+            raise error
+        return schema.check(connection, name)
+
+    monkeypatch.setattr(store, "check", busy)
+    if tries == 3:
+        with opened(tmp_path / "h.sqlite", create=True, wait_s=wait_s) as history:
+            assert history.runs() == []
+    else:
+        assert isinstance(refused(tmp_path / "h.sqlite", wait_s=wait_s), TimedOut)
+    assert len(seen) == tries
+
+
+@pytest.mark.parametrize(
+    ("create", "writable", "log", "alone"),
+    [(False, False, False, True), (True, False, False, False), (False, True, False, False), (False, False, True, False)],
+)
+def test_a_file_without_a_log_is_read_where_nothing_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, create: bool, writable: bool, log: bool, alone: bool
+) -> None:
+    monkeypatch.setattr(store.os, "access", lambda path, mode: writable)
+    if log:
+        (tmp_path / "h.sqlite-wal").touch()
+    uri = store._uri(tmp_path / "h.sqlite", create=create)
+    assert uri == f"file://{tmp_path}/h.sqlite" + ("?immutable=1" if alone else "")
+
+
+def test_a_run_without_rows_has_no_sizes_and_no_peak() -> None:
+    run = stored(result(rows=[], start=""), datetime(2026, 11, 20, 10, 0, 1))
+    assert (run.id, run.min_bytes, run.max_bytes, run.peak_busbw, run.start) == (0, 0, 0, 0.0, "2026-11-20 10:00:01")
+
+
 def test_a_newer_schema_is_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "h.sqlite"
     add(file, result(1))
@@ -212,6 +254,7 @@ def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pyt
         "CREATE TABLE runs (title TEXT); CREATE TABLE cells (title TEXT); PRAGMA user_version = 1",
         "CREATE TABLE books (title TEXT); PRAGMA user_version = 2",
         "CREATE TABLE books (title TEXT); PRAGMA user_version = 77",
+        "CREATE TABLE runs (digest, machine, collective, result); PRAGMA user_version = 2",
         "PRAGMA application_id = 7",
     ],
 )
@@ -248,6 +291,8 @@ def test_the_header_identifies_a_history_old_files_included(tmp_path: Path, monk
     monkeypatch.undo()
     add(file, result(2))
     assert file.read_bytes()[68:72] == b"busb"
+    with closing(sqlite3.connect(file)) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",), "readers and writers do not wait for each other"
     with opened(file, create=False) as history:
         assert [(run.id, run.counts) for run in history.runs()] == [(2, ""), (1, "")]
 

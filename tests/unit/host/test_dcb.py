@@ -55,6 +55,8 @@ def test_answer_of_an_interface_with_dcb():
 
 def test_trust_table_is_read_in_its_order():
     assert dcb.decode(mellanox(trust=(5, 255)), "eth0").trust == ("dscp", "pcp")
+    every = dcb.decode(mellanox(trust=(1, 2, 3, 4, 6)), "eth0").trust
+    assert every == ("ethertype", "stream port", "datagram port", "any port", "6"), "as linux/dcbnl.h numbers them"
 
 
 @given(priorities=st.frozensets(st.integers(0, 7)), dscp=st.dictionaries(st.integers(0, 63), st.integers(0, 7)))
@@ -62,6 +64,33 @@ def test_every_set_of_priorities_is_read_back(priorities, dscp):
     found = dcb.decode(mellanox(sum(1 << priority for priority in priorities), tuple(dscp.items())), "eth0")
     assert found.pfc == tuple(sorted(priorities))
     assert found.dscp == dscp
+
+
+def state(*parts, dcbx=b""):
+    return dcb.decode(answer(attribute(13, b"".join(parts)), attribute(14, dcbx)), "eth0")
+
+
+@pytest.mark.parametrize(("size", "classes"), [(35, (2,) * 8), (34, ())])
+def test_ets_needs_its_four_tables(size, classes):
+    found = state(attribute(1, (bytes(3) + bytes((9,) * 8) + bytes(16) + bytes((2,) * 8))[:size]))
+    assert (found.classes, found.shares) == (classes, (9,) * 8 if classes else ())
+
+
+@pytest.mark.parametrize(("pfc", "seen"), [(b"\x08\x05", ((0, 2), 8)), (b"\x08", (None, 8)), (b"", (None, 0))])
+def test_pfc_needs_its_mask(pfc, seen):
+    found = state(attribute(2, pfc))
+    assert (found.pfc, found.pfc_most) == seen
+
+
+@pytest.mark.parametrize(("dcbx", "host"), [(b"\x0d", True), (b"\x0c", False), (b"", None)])
+def test_who_negotiates_dcbx(dcbx, host):
+    assert state(dcbx=dcbx).host is host
+
+
+@pytest.mark.parametrize(("size", "reason"), [(20, "no such interface"), (19, "an answer of 19 bytes by netlink")])
+def test_the_shortest_error(size, reason):
+    with pytest.raises(Unavailable, match=f"eth0: {reason}"):
+        dcb.decode(struct.pack("=IHHIIi", 20, 2, 0, 1, 0, -19)[:size], "eth0")
 
 
 def test_driver_without_parts_of_dcb():
@@ -84,11 +113,10 @@ def test_no_answer_is_more_than_unavailable(data, kind):
             continue
 
 
-@pytest.mark.parametrize("name", ["lo", "not-there", "a-name-that-is-too-long"])
+@pytest.mark.parametrize("name", ["lo", "not-there", "just-15-letters", "just-16-letters-", "a-name-that-is-too-long"])
 def test_real_interface_without_dcb_gives_a_reason(name):
-    found = dcb.read_dcb(Live(), name)
-    assert isinstance(found, str)
-    assert found.startswith(f"{name}: ")
+    reason = "its driver has no DCB, or a virtual function may not see it" if name == "lo" else "no such interface"
+    assert dcb.read_dcb(Live(), name) == f"{name}: {reason}"
 
 
 def test_recorded_state_is_what_was_read():

@@ -41,6 +41,7 @@ def test_policy_that_drops():
 def test_last_rule_that_rejects_everything():
     assert closed_chains(rules([COUNT, REJECT]))
     assert not closed_chains(rules([PORT, DROP]))
+    assert closed_chains(rules([COUNT, {"log": None}, REJECT, DROP]))
 
 
 def test_networks_and_interfaces_that_are_accepted_as_a_whole():
@@ -60,6 +61,13 @@ def test_set_of_networks():
 def test_network_that_is_accepted_for_one_port():
     (chain,) = closed_chains(rules([source("10.1.0.0", 16), PORT, ACCEPT], policy="drop"))
     assert chain.accepts == ()
+
+
+@pytest.mark.parametrize(("last", "accepts"), [(29_999, ()), (30_000, ("ports 10000 to 30000",))])
+def test_a_wide_range_of_ports_is_accepted(last, accepts):
+    match = {"match": {"op": "==", "left": PORT["match"]["left"], "right": {"range": [10_000, last]}}}
+    (chain,) = closed_chains(rules([match, ACCEPT], policy="drop"))
+    assert chain.accepts == accepts
 
 
 def test_chains_of_other_hooks_are_left_out():
@@ -85,4 +93,8 @@ def test_any_statement_of_a_rule_is_read(expr):
 def test_missing_tool_is_the_reason(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Unavailable, match="nft is not installed"):
+        ruleset()
+    (tmp_path / "nft").write_text("#!/bin/sh\necho Operation not permitted >&2\nexit 1\n")
+    (tmp_path / "nft").chmod(0o755)
+    with pytest.raises(Unavailable, match="nft --json list ruleset: Operation not permitted"):
         ruleset()

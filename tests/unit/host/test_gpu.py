@@ -78,6 +78,12 @@ def test_a_host_without_gpus_gives_a_reason() -> None:
     assert read_gpus(machine({"driver": "550.1", "gpus": []})).reason == "NVML lists no GPU"
 
 
+def test_what_nvml_does_not_tell_of_a_gpu_is_unknown() -> None:
+    (gpu,) = read_gpus(machine({"driver": None, "gpus": [{"index": 3, "name": "H100", "bus_id": "00000000:1B:00.0"}]})).gpus
+    assert (gpu.index, gpu.bus_id, gpu.memory_bytes, gpu.sm) == (3, "0000:1b:00.0", 0, 0)
+    assert (gpu.nvlink, gpu.nvlink_rate, gpu.pcie, gpu.nvls, gpu.numa, gpu.pcie_gen) == (None,) * 6
+
+
 def test_the_real_package_without_a_driver_gives_a_reason() -> None:
     pynvml = pytest.importorskip("pynvml")
     try:

@@ -80,6 +80,24 @@ def test_readings_too_far_apart_give_no_rate():
     assert _pcie_rates({"pcie_tx": (0, 5)}, {"pcie_tx": (LONGEST_US + 1, 9)}) == {}
     assert _pcie_rates({"pcie_tx": (0, 5)}, {"pcie_tx": (0, 9)}) == {}
     assert _pcie_rates({"pcie_tx": (0, 5)}, {"pcie_tx": (1000, 9)}) == {"pcie_tx": 4000}
+    assert _pcie_rates({"pcie_tx": (0, 5)}, {"pcie_tx": (1, 9)}) == {"pcie_tx": 4_000_000}
+    assert _pcie_rates({"pcie_tx": (0, 0)}, {"pcie_tx": (LONGEST_US, 30)}) == {"pcie_tx": 1000}
+
+
+def test_a_counter_that_one_reading_lacks_has_no_rate():
+    assert _pcie_rates({"pcie_tx": (0, 5)}, {"pcie_rx": (1000, 9)}) == {}
+
+
+def test_a_gpu_that_does_not_answer_for_fields_has_no_counters():
+    nvml = fake_nvml()
+
+    def lost(_handle, _fields):
+        raise NVMLError
+
+    nvml.nvmlDeviceGetFieldValues = lost
+    session = GpuTraffic(nvml)
+    assert [values for _, values in session.traffic().values()] == [{"pcie_gen": 5, "pcie_width": 16}] * 2
+    assert [values for _, values in session.errors().values()] == [{}, {}]
 
 
 def test_nvlink_is_asked_for_the_sum_of_all_links():

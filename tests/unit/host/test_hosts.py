@@ -7,7 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from busbw.core.topology import Host, Nic
+from busbw.core.topology import Gpu, Host, Nic
+from busbw.core.watching import NVLINK, PCIE, Link
+from busbw.host.links import _of, gpu_links
 from busbw.host.read import read_host
 from busbw.host.recording import Recording, parse_archive, recorded
 from busbw.host.source import Live
@@ -61,6 +63,13 @@ def test_a_real_machine_with_two_h200() -> None:
         ("NVIDIA H200", "0000:00:06.0", 18, 25e9, 63e9),
         ("NVIDIA H200", "0000:00:07.0", 18, 25e9, 63e9),
     ]
+    links, reason = gpu_links(recorded(HOSTS / "h200x2-recorded.jsonl"))
+    assert (links[0], reason) == (Link("GPU0 NVLink", NVLINK, 450e9, bus="0000:00:06"), "")
+    assert [(link.name, link.kind, link.rate, link.bus) for link in links[1:]] == [
+        ("GPU0 PCIe", PCIE, 63e9, "0000:00:06"),
+        ("GPU1 NVLink", NVLINK, 450e9, "0000:00:07"),
+        ("GPU1 PCIe", PCIE, 63e9, "0000:00:07"),
+    ]
     assert real.gpus[0].memory_bytes == 150754820096 and real.gpus[0].numa is None and real.gpu_reason == ""
     assert [(nic.name, nic.rate, nic.virtual, nic.up) for nic in real.nics] == [
         ("eth0", None, False, True),
@@ -83,3 +92,12 @@ def test_this_machine_reads_the_same_from_its_own_recording() -> None:
     assert here.hostname and here.cpus > 0 and here.memory_bytes > 0
     assert here.gpus or here.gpu_reason, "a machine without readable GPUs gives the reason"
     assert read_host(parse_archive(recording.archive())) == here
+
+
+@pytest.mark.parametrize(
+    ("nvlink", "rate", "found"),
+    [(0, None, [(PCIE, 63e9)]), (None, None, [(NVLINK, None), (PCIE, 63e9)]), (18, None, [(NVLINK, None), (PCIE, 63e9)])],
+)
+def test_a_gpu_whose_nvlink_is_unknown_has_a_link_without_a_rate(nvlink: int | None, rate: float | None, found: list[object]) -> None:
+    gpu = Gpu(0, "H100", "0000:1b:00.0", nvlink=nvlink, nvlink_rate=rate, pcie_gen_max=5, pcie_width=16)
+    assert [(link.kind, link.rate) for link in _of(gpu)] == found

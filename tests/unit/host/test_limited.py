@@ -6,13 +6,14 @@ import select
 import signal
 import traceback
 from collections.abc import Callable
+from multiprocessing import Pipe
 from pathlib import Path
 from threading import Lock
 
 import pytest
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.host.limited import GivenUp, given_up, within
+from busbw.host.limited import GIVEN_UP, GivenUp, _Followed, _State, _would_hang_too, given_up, within
 from busbw.host.source import Live, Reading, Source, Unavailable
 
 PATIENT_S = 3.0  # for one read: a busy machine answers within this time
@@ -170,3 +171,46 @@ def test_calls_answer_as_without_a_limit() -> None:
     assert found[1]
     assert found[2] == Reading(None, "no such library")
     assert given_up(Live()) is None
+
+
+def test_each_read_is_reported_once_and_what_hung_is_refused(tree: Path) -> None:
+    ours, theirs = Pipe(duplex=False)
+    state = _State(silent={("read", f"{PORT}/state"): "state: no answer"})
+    followed = _Followed(Machine(tree), state, theirs)
+    assert followed.read("/osrelease") == followed.read("/osrelease") == Reading(b"6.8.0\n")
+    assert (followed.names("/sys/class"), followed.link("/sys/class"), followed.call("id", lambda: "7").text) == (
+        ("infiniband",),
+        None,
+        "7",
+    )
+    keys = [("read", "/osrelease"), ("names", "/sys/class"), ("link", "/sys/class"), ("call", "id")]
+    assert [ours.recv().key for _ in range(8)] == [key for key in keys for _ in range(2)], "before and after it"
+    assert followed.read(f"{PORT}/state") == Reading(None, "state: no answer")
+    assert followed.read(f"{PORT}/rate") == Reading(None, f"{PORT}/rate: not read, since state: no answer")
+    assert (followed.names(f"{PORT}/gids"), followed.link(f"{PORT}/device")) == ((), None)
+    state.over = "time is up"
+    assert (followed.read("/osrelease").text, followed.read("/new").reason, followed.call("new", str).reason) == (
+        "6.8.0",
+        *[state.over] * 2,
+    )
+    assert followed.call(GIVEN_UP, str).text == '{"silent":["state: no answer"],"over":"time is up"}'
+    assert not ours.poll()
+
+
+@pytest.mark.parametrize(
+    ("key", "silent", "too"),
+    [
+        (("read", "/sys/a/x"), ("read", "/sys/a/y"), True),
+        (("names", "/sys/a/x"), ("link", "/sys/a/y"), True),
+        (("read", "/sys/b/x"), ("read", "/sys/a/y"), False),
+        (("read", "/sys/a/y/x"), ("read", "/sys/a/y"), False),
+        (("read", "/proc/a/x"), ("read", "/proc/a/y"), False),
+        (("call", "nvml_health"), ("call", "nvml"), True),
+        (("call", "nvml"), ("call", "dcb eth0"), False),
+        (("call", "dcb eth0"), ("call", "nvml"), False),
+        (("read", "nvml"), ("call", "nvml"), False),
+        (("call", "/sys/a/x"), ("read", "/sys/a/y"), False),
+    ],
+)
+def test_what_hangs_with_another_read(key: tuple[str, str], silent: tuple[str, str], too: bool) -> None:
+    assert _would_hang_too(key, silent) is too

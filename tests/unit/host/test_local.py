@@ -1,15 +1,19 @@
 """Answers of this machine's operating system."""
 
+import ctypes
 import json
 import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
+from busbw.host import local
 from busbw.host.local import accessible, allowed_cpus, clock, space
 from busbw.host.process import state
 from busbw.host.source import Unavailable
@@ -22,7 +26,8 @@ WAIT = "import ctypes, time; print(flush=True); ctypes.CDLL(None).syscall({call}
 
 def test_space_of_a_file_system(tmp_path):
     size = json.loads(space(str(tmp_path)))
-    assert 0 <= size["free"] <= size["total"] and size["total"] > 0
+    usage = shutil.disk_usage(tmp_path)
+    assert size["total"] == usage.total and size["free"] == pytest.approx(usage.free, rel=0.5)
     with pytest.raises(Unavailable, match="/not/there: no such file or directory"):
         space("/not/there")
 
@@ -36,12 +41,33 @@ def test_access_to_the_files_of_a_directory(tmp_path):
 
 
 def test_cpus_of_this_process():
-    assert set(json.loads(allowed_cpus())) == os.sched_getaffinity(0)
+    every = os.sched_getaffinity(0)
+    assert set(json.loads(allowed_cpus())) == every
+    os.sched_setaffinity(0, {max(every)})
+    try:
+        assert json.loads(allowed_cpus()) == [max(every)]
+    finally:
+        os.sched_setaffinity(0, every)
 
 
 def test_state_of_the_clock():
     state = json.loads(clock())
     assert isinstance(state["synchronized"], bool) and state["error_us"] >= 0
+
+
+@pytest.mark.parametrize(("code", "status", "synchronized"), [(0, 0x2001, True), (5, 0x2041, False), (5, 0x40, False), (-1, 0, None)])
+def test_status_of_the_clock(monkeypatch, code, status, synchronized):
+    def adjtimex(state):
+        state._obj.status, state._obj.esterror = status, 7
+        ctypes.set_errno(1)
+        return code
+
+    monkeypatch.setattr(local.ctypes, "CDLL", lambda name, use_errno: SimpleNamespace(adjtimex=adjtimex) if use_errno else None)
+    if synchronized is None:
+        with pytest.raises(Unavailable, match="adjtimex: operation not permitted"):
+            clock()
+    else:
+        assert json.loads(clock()) == {"synchronized": synchronized, "error_us": 7}
 
 
 @pytest.mark.skipif(platform.machine() not in CLONE, reason="the number of clone(2) is not known here")

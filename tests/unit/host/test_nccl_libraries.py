@@ -1,5 +1,7 @@
 """Libraries of NCCL and of its plugins, found in folders."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from busbw.host import nccl_libraries
@@ -33,6 +35,17 @@ def test_file_with_two_paths_is_one_library(folders, monkeypatch):
     (folders / "b").symlink_to(real)
     monkeypatch.setenv("LD_LIBRARY_PATH", f"{real}:{folders / 'b'}")
     assert len(nccl_libraries.parse(nccl_libraries.live())) == 1
+
+
+def test_library_of_a_package_comes_first_and_an_empty_one_has_no_version(folders, monkeypatch):
+    package = folders / "nvidia" / "nccl"
+    installed(package / "lib", b"").joinpath(nccl_libraries.NAME).write_bytes(b"")
+    monkeypatch.setattr(nccl_libraries, "find_spec", lambda _: SimpleNamespace(submodule_search_locations=[str(package)]))
+    monkeypatch.setattr(nccl_libraries, "FOLDERS", (str(installed(folders / "system", b"NCCL version 2.21.5+cuda12.4")),))
+    monkeypatch.setenv("LD_LIBRARY_PATH", "")
+    found = nccl_libraries.parse(nccl_libraries.live())
+    own = nccl_libraries.Library(f"{package}/lib/libnccl.so.2", "", nccl_libraries.PACKAGE)
+    assert found == (own, nccl_libraries.Library(f"{folders}/system/libnccl.so.2", "2.21.5", f"{folders}/system"))
 
 
 def test_plugin_is_found_by_name_and_by_suffix(folders, monkeypatch):

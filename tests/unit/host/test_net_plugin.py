@@ -130,6 +130,7 @@ unsigned busbw_net_mbps(const char *at) {  /* the value of SPEED in a block of N
         if (!strncmp(at, "SPEED=", 6)) for (const char *digit = at + 6; *digit; digit++) found = 10 * found + *digit - '0';
     return found;
 }
+const char *busbw_version(void) { return "0.4.2"; }
 """
 
 
@@ -137,11 +138,14 @@ unsigned busbw_net_mbps(const char *at) {  /* the value of SPEED in a block of N
 def test_the_library_answers_for_an_environment(
     monkeypatch: pytest.MonkeyPatch, library: Build, variables: dict[str, str], rate: float | None
 ) -> None:
-    monkeypatch.setenv("BUSBW_PLUGIN", str(library(ANSWERS)))
-    assert net_plugin.rate(variables) == rate
+    path = library(ANSWERS)
+    monkeypatch.setenv("BUSBW_PLUGIN", str(path))
+    assert (net_plugin.rate(variables), net_plugin.version(path)) == (rate, "0.4.2")
 
 
 @pytest.mark.parametrize("source", ["int other;", "void gone(void); void f(void) { gone(); }"])
 def test_a_library_without_an_answer_leaves_the_rate_unknown(monkeypatch: pytest.MonkeyPatch, library: Build, source: str) -> None:
-    monkeypatch.setenv("BUSBW_PLUGIN", str(library(source)))
+    path = library(source)
+    monkeypatch.setenv("BUSBW_PLUGIN", str(path))
     assert net_plugin.rate({}) is None
+    assert "gone" in source or net_plugin.version(path) == ""

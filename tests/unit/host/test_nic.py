@@ -53,6 +53,17 @@ def test_a_bond_with_a_slave_of_unknown_speed_is_unknown() -> None:
     assert only(read_nics(machine(files, device_of("net/eth1", "net/eth2")))).rate is None
 
 
+@pytest.mark.parametrize(("mbits", "rate"), [(0, None), (1, 125_000.0)])
+def test_a_speed_of_zero_is_unknown(mbits: int, rate: float | None) -> None:
+    assert only(read_nics(machine(interface("eth1", mbits), device_of("net/eth1")))).rate == rate
+
+
+def test_a_bond_with_a_virtual_slave_is_virtual() -> None:
+    files = interface("eth1", 10000) | interface("veth1", 10000) | interface("bond0", 10000)
+    files |= {"/sys/class/net/bond0/bonding/slaves": "eth1 veth1"}
+    assert only(read_nics(machine(files, device_of("net/eth1")))).virtual
+
+
 def test_a_bond_of_virtual_interfaces_is_virtual() -> None:
     files = interface("veth1", 10000) | interface("bond0", 10000) | {"/sys/class/net/bond0/bonding/slaves": "veth1"}
     bond = only(read_nics(machine(files)))

@@ -36,8 +36,8 @@ def test_any_text_is_read_without_an_error(text: str) -> None:
         read(text)
 
 
-def tool(folder: Path, script: str) -> None:
-    path = folder / "nv-fabricmanager"
+def tool(folder: Path, script: str, name: str = "nv-fabricmanager") -> None:
+    path = folder / name
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
 
@@ -46,6 +46,24 @@ def test_a_command_that_fails_gives_its_last_line(tmp_path: Path, monkeypatch: p
     tool(tmp_path, "echo one >&2; echo two >&2; exit 3")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     with pytest.raises(Unavailable, match="nv-fabricmanager ended with exit code 3: two"):
+        fabric_manager()
+
+
+def test_what_commands_print_is_returned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("nv-fabricmanager", "systemctl", "nvidia-imex-ctl"):
+        tool(tmp_path, 'echo "${0##*/} $*"', name)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert fabric_manager() == "nv-fabricmanager --version\n"
+    assert nvidia_services.imex() == "nvidia-imex-ctl -N\n"
+    units = "nvidia-fabricmanager.service nvidia-imex.service"
+    assert nvidia_services.services() == f"systemctl show --property=Id,LoadState,ActiveState {units}\n"
+
+
+def test_a_command_that_cannot_be_run_gives_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "nv-fabricmanager").write_text("neither a program nor a script")
+    (tmp_path / "nv-fabricmanager").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Unavailable, match="nv-fabricmanager: exec format error"):
         fabric_manager()
 
 

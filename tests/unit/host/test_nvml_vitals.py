@@ -85,6 +85,35 @@ def test_critical_errors_are_in_the_next_reading_once() -> None:
     assert nvml.closed == ["events", "nvml"]
 
 
+def test_a_reading_has_64_critical_errors_at_most() -> None:
+    nvml = fake_nvml()
+    session = Session(["0000:1b:00"], nvml)
+    nvml.pending += [("0000:1b:00.0", 31)] * 65
+    assert [read(session).events for _ in range(3)] == [[XidEvent("0000:1b:00", 31, 64)], [XidEvent("0000:1b:00", 31)], []]
+
+
+def test_events_are_asked_for_of_the_gpus_that_can_be_read() -> None:
+    nvml, asked = fake_nvml(lost="0000:9d:00.0"), list[tuple[object, ...]]()
+
+    def refuse(*words: object) -> None:
+        asked.append(words)
+        raise NVMLError(3, "Not Supported")
+
+    nvml.nvmlDeviceRegisterEvents = lambda *words: asked.append(words)
+    Session(["0000:1b:00", "0000:9d:00"], nvml)
+    assert asked == [("0000:1b:00.0", 8, "set")]
+    nvml.nvmlDeviceRegisterEvents = refuse
+    said = read(Session(["0000:1b:00"], nvml))
+    assert (said.reason, said.events, nvml.closed) == ("NVML events: Not Supported", [], ["events"])
+
+
+def test_a_gpu_without_fields_has_no_counters() -> None:
+    nvml = fake_nvml()
+    nvml.nvmlDeviceGetFieldValues = lambda handle, _fields: nvml.nvmlDeviceGetPowerUsage(handle)
+    (gpu,) = read(Session(["0000:1b:00"], nvml)).gpus
+    assert (gpu.counters, gpu.sm_mhz) == ({}, 1410)
+
+
 def test_without_events_all_other_readings_remain() -> None:
     said = read(Session(["0000:1b:00"], fake_nvml(events=False)))
     assert said.reason == "NVML events: Not Supported" and said.gpus[0].sm_mhz == 1410

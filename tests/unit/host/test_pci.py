@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tree import Tree
 
-from busbw.host.nvml_load import load, read_load
+from busbw.core.running import GpuUse
+from busbw.host.nvml_load import load, loads, read_load
 from busbw.host.pci import Link, errors, links, read_devices, read_link, shared
 from busbw.host.pci import bridges as above
 from busbw.host.pci_config import Config, read_config
@@ -44,6 +45,10 @@ def test_function_of_a_physical_one_is_virtual():
 def test_link_values_that_stand_for_unknown():
     tree = Tree().files(f"{DEVICES}/a", current_link_speed="Unknown", max_link_speed="8 GT/s", current_link_width="0", max_link_width="255")
     assert read_link(tree.source(), "a") == Link(None, None, None, 8.0)
+    tree.files(f"{DEVICES}/a", current_link_width="1", max_link_width="32")
+    assert read_link(tree.source(), "a") == Link(1, 32, None, 8.0)
+    tree.files(f"{DEVICES}/a", current_link_width="33", max_link_width="63")
+    assert read_link(tree.source(), "a") == Link(None, None, None, 8.0)
 
 
 def test_error_counts_without_their_total():
@@ -54,6 +59,14 @@ def test_registers_of_a_configuration_space():
     space = Config(config(payload=512, read_request=4096, relaxed=True, acs=0x1D, ats=True))
     assert (space.max_payload, space.max_read_request, space.relaxed_ordering) == (512, 4096, True)
     assert (space.acs, space.ats, space.extended) == (0x1D, True, True)
+
+
+def test_extended_capabilities_are_followed_to_the_last():
+    data = bytearray(4096)
+    data[256:260] = (0x14D << 20 | 1 << 16 | 0x0001).to_bytes(4, "little")  # the two low bits of the next offset are reserved
+    data[260:264] = b"\xff" * 4
+    data[0x14C:0x154] = (1 << 16 | 0x000D).to_bytes(4, "little") + bytes((0xFF, 0, 0x1D, 0))
+    assert Config(bytes(data)).acs == 0x1D
 
 
 def test_configuration_space_without_capabilities():
@@ -108,9 +121,17 @@ def test_load_of_gpus_from_nvml():
     nvml = SimpleNamespace(
         NVMLError=NVMLError, nvmlInit=lambda: None, nvmlShutdown=lambda: None, nvmlDeviceGetCount=lambda: 2,
         nvmlDeviceGetHandleByIndex=handle, nvmlDeviceGetPciInfo=lambda _: SimpleNamespace(busId="00000000:1B:00.0"),
-        nvmlDeviceGetUtilizationRates=lambda _: SimpleNamespace(gpu=97, memory=3),
+        nvmlDeviceGetUtilizationRates=lambda _: SimpleNamespace(gpu=97, memory=3), nvmlDeviceGetPowerUsage=lambda _: 699_600,
+        nvmlDeviceGetEnforcedPowerLimit=handle,
     )  # fmt: skip
     assert read_load(nvml) == '{"0000:1b:00.0": 97}'
+    assert loads(nvml) == [GpuUse(0, 97, 700, None)]
+    nvml.nvmlDeviceGetUtilizationRates = handle
+    assert (read_load(nvml), loads(nvml)) == ("{}", [GpuUse(0, None, 700, None)])
+    nvml.nvmlDeviceGetUtilizationRates, nvml.nvmlDeviceGetPciInfo = (lambda _: SimpleNamespace(gpu=97)), handle
+    assert read_load(nvml) == "{}"
+    nvml.nvmlDeviceGetCount = lambda: handle(1)
+    assert (read_load(nvml), loads(nvml)) == ("{}", [])
 
 
 def test_load_of_gpus_from_a_recording():

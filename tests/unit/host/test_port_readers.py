@@ -1,5 +1,6 @@
 """Readers of GIDs, bonds, addresses, global pause and traffic classes."""
 
+import struct
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tree import Tree
 
+from busbw.host import ethtool
 from busbw.host.bonding import Bond, Slave, carriers, parse_bond, read_bonds
 from busbw.host.dcb import Dcb
 from busbw.host.gids import read_gids
@@ -113,6 +115,14 @@ def test_addresses_of_this_machine_include_loopback():
     assert IPv4Interface("127.0.0.1/8") in found["lo"]
 
 
+@pytest.mark.parametrize(
+    "line", ["fe80 02 40 20 80 eth0", "0" * 32 + " 02 40 20 80", "x" * 32 + " 02 40 20 80 eth0", "0" * 32 + " 02 fff 20 80 eth0"]
+)
+def test_other_forms_of_an_ipv6_address_are_ignored(line):
+    good = "fe80000000000000000000000000000a 02 40 20 80 eth0"
+    assert parse_inet6(f"{line}\n{good}\n") == [("eth0", IPv6Interface("fe80::a/64"))]
+
+
 @given(st.text())
 def test_lines_that_are_no_ipv6_addresses_are_ignored(text):
     assert all(isinstance(address, IPv6Interface) for _, address in parse_inet6(text))
@@ -125,6 +135,16 @@ def test_unknown_addresses_have_a_reason():
 def test_interface_without_global_pause_gives_a_reason():
     assert read_pause(Live(), "lo") == "lo: operation not supported"
     assert read_pause(Live(), "not-there") == "not-there: no such interface"
+
+
+@pytest.mark.parametrize(("rx", "tx"), [(1, 0), (0, 1)])
+def test_global_pause_in_each_direction(monkeypatch, rx, tx):
+    def ask(_socket, interface, buffer):  # an interface with pause frames is hardware
+        assert (interface, struct.unpack("=IIII", buffer.tobytes())) == ("eth7", (0x12, 0, 0, 0)), "ETHTOOL_GPAUSEPARAM of linux/ethtool.h"
+        struct.pack_into("=III", buffer, 4, 1, rx, tx)
+
+    monkeypatch.setattr(ethtool, "ask", ask)
+    assert read_pause(Live(), "eth7") == Pause(rx=bool(rx), tx=bool(tx))
 
 
 def test_recorded_global_pause():

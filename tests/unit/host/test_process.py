@@ -30,7 +30,7 @@ def test_the_times_of_a_thread_grow_with_its_work() -> None:
     assert before is not None
     assert after is not None
     assert 0.04 < after[0] - before[0] < 1
-    assert after[1] >= before[1]
+    assert before[1] <= after[1] < time.clock_gettime(time.CLOCK_BOOTTIME)
     assert process.thread_times(2**22 + 1) is None, "no such thread"
 
 
@@ -60,7 +60,22 @@ def _becomes(pid: int, letter: str) -> bool:
 
 def test_a_process_name_may_contain_brackets_and_blanks() -> None:
     assert process.stat_fields("12 (a) b) (c) T 7 12 12") == ("T", 7)
-    assert process.stat_fields("12 gone") is None
+    assert process.stat_fields("12 (sh) T 7") == ("T", 7)
+    assert process.stat_fields("12 (sh) T x") is process.stat_fields("12 (sh) T") is process.stat_fields("12 gone") is None
+
+
+def test_a_process_has_a_parent_and_a_start() -> None:
+    ticks = os.sysconf("SC_CLK_TCK")
+    before = time.clock_gettime(time.CLOCK_BOOTTIME)
+    child = subprocess.Popen(["sleep", "60"])
+    started, after = process.start_time(child.pid), time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert before * ticks - 2 <= started <= after * ticks + 2
+    assert process.parent(child.pid) == os.getpid()
+    child.kill()
+    assert _becomes(child.pid, "Z")
+    assert (process.start_time(child.pid), process.parent(child.pid)) == (0, os.getpid())
+    child.wait()
+    assert (process.start_time(child.pid), process.parent(child.pid)) == (0, 0)
 
 
 def test_siblings_are_those_of_the_same_parent() -> None:

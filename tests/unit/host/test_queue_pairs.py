@@ -35,6 +35,8 @@ def test_number_of_each_device():
     part = device(b"mlx5_bond_0", pd=5, cq=30, qp=22, cm_id=1, mr=9) + device(b"mlx5_1", qp=1, cq=2)
     assert decode(part) == ({"mlx5_bond_0": 22, "mlx5_1": 1}, False)
     assert decode(message(DONE, bytes(4))) == ({}, True)
+    assert decode(message(DONE, b"")) == ({}, True)
+    assert decode(message(DONE, b"")[:-1]) == ({}, False)
 
 
 def test_a_device_that_does_not_say_is_absent():

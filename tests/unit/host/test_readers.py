@@ -1,19 +1,27 @@
 """Short readers of one fact each, on machines of a few lines."""
 
+import json
 import os
+import socket
+import subprocess
+import time
+from contextlib import ExitStack
 from ipaddress import IPv4Address, IPv4Interface
+from types import SimpleNamespace
 
 import pytest
 from tree import Tree
 
-from busbw.core.linking import ETHERNET
+from busbw.core.linking import ETHERNET, Endpoint
 from busbw.core.topology import Nic
-from busbw.host import carrier, cgroup, endpoints, memory, memory_kills, seen_on_pci
+from busbw.host import addresses, carrier, cgroup, endpoints, memory, memory_kills, seen_on_pci, sockets, stuck
 from busbw.host.firewall import _accepts_all_from, _drops_all
 from busbw.host.gids import read_gids
 from busbw.host.interfaces import read_interfaces
 from busbw.host.past_kernel_log import Line, PastLog
 from busbw.host.roce_qos import decoded
+from busbw.host.source import Live
+from busbw.host.system import System
 
 GID = "0000:0000:0000:0000:0000:ffff:0a01:02{:02x}"
 PORT = "/sys/class/infiniband/mlx5_0/ports/1"
@@ -28,6 +36,7 @@ PORT = "/sys/class/infiniband/mlx5_0/ports/1"
         ("8 kB", "", "4096", 4096),
         ("2 kB", "4096", "", 2048),
         ("8 kB", "0", "", 8192),  # no limit of that kind
+        ("8 kB", "1", "", 1),
         ("", "4096", "", 4096),
         ("", "", "", 0),
     ],
@@ -57,8 +66,25 @@ def test_the_kernel_log_says_which_process_was_killed_for_memory(tmp_path, monke
     os.write(writer, f"{line}\n".encode())
     assert memory_kills.killed(4711) is killed
     os.close(writer)
-    monkeypatch.setattr(memory_kills, "KMSG", tmp_path / "missing")
-    assert memory_kills.killed(4711) is False
+    for unreadable in (tmp_path / "missing", tmp_path):
+        monkeypatch.setattr(memory_kills, "KMSG", unreadable)
+        assert memory_kills.killed(4711) is False
+
+
+def test_any_record_of_the_kernel_log_says_who_was_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory_kills, "KMSG", tmp_path / "kmsg")
+    (tmp_path / "kmsg").write_text(f"{'x' * 8192}Out of memory: Killed process 4711 (python)")
+    assert memory_kills.killed(4711) is True
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("oom_killer 3\noom_kill 5\nthp 7\n", 5), ("thp 7\n", memory_kills.UNKNOWN), ("oom_kill x\n", memory_kills.UNKNOWN)]
+)
+def test_the_kernel_counts_what_it_killed_for_memory(tmp_path, monkeypatch, text, count):
+    monkeypatch.setattr(memory_kills, "VMSTAT", tmp_path / "vmstat")
+    assert memory_kills.count() == memory_kills.UNKNOWN
+    (tmp_path / "vmstat").write_text(text)
+    assert memory_kills.count() == count
 
 
 def test_the_gid_table_ends_after_16_empty_entries():
@@ -72,12 +98,12 @@ def test_the_gid_table_ends_after_16_empty_entries():
 
 def test_an_endpoint_has_the_gid_of_its_address_and_of_its_port():
     tree = Tree()
-    for port, kinds in (("1", ("RoCE v2", "RoCE v2")), ("2", ("IB/RoCE v1", "RoCE v2"))):
+    for port, kinds in (("1", ("RoCE v2", "RoCE v2")), ("2", ("IB/RoCE v1", "IB/RoCE v1", "RoCE v2"))):
         base = f"/sys/class/infiniband/mlx5_0/ports/{port}"
         for index, kind in enumerate(kinds):
             tree.file(f"{base}/gids/{index}", GID.format(1 if port == "2" else index)).file(f"{base}/gid_attrs/types/{index}", kind)
     address = IPv4Interface("10.1.2.1/24")
-    for name, kind, port, index in (("mlx5_0", "roce", 1, 1), ("mlx5_0:2", "roce", 2, 1), ("eth0", ETHERNET, 1, None)):
+    for name, kind, port, index in (("mlx5_0", "roce", 1, 1), ("mlx5_0:2", "roce", 2, 2), ("eth0", ETHERNET, 1, None)):
         nic = Nic(name, kind=kind, rate=50e9, netdev="eth0")
         found = endpoints._endpoint(tree.source(), "eth0", address, nic)
         assert (found.address, found.network, found.rate, found.kind) == ("10.1.2.1", "10.1.2.0/24", 50e9, kind)
@@ -85,6 +111,43 @@ def test_an_endpoint_has_the_gid_of_its_address_and_of_its_port():
     alone = endpoints._endpoint(tree.source(), "eth0", address, None)
     assert (alone.kind, alone.rate, alone.device, alone.port, alone.gid_index) == (ETHERNET, None, "", 1, None)
     assert endpoints._gid_index(tree.source(), PORT, IPv4Address("10.1.2.9")) is None
+
+
+def ip(*words):
+    subprocess.run(["ip", *words], check=True, timeout=20)
+
+
+def test_endpoints_are_the_interfaces_with_an_address(veth):
+    ip("addr", "add", "198.18.77.1/30", "dev", veth)
+    ip("link", "set", veth, "mtu", "1400", "up")
+    shown = Tree().files("/sys/class/infiniband/rxe0/ports/1", rate="40 Gb/sec (4X QDR)", link_layer="Ethernet", state="4: ACTIVE")
+    shown.link("/sys/class/infiniband/rxe0/device", "../../pci").listing("/sys/class/infiniband/rxe0/device/net", veth)
+    for _, name in socket.if_nameindex():
+        shown.files(f"/sys/class/net/{name}", operstate="up")
+    found = {one.name: one for one in endpoints.endpoints(shown.source())}
+    one = Endpoint(name=veth, address="198.18.77.1", network="198.18.77.0/30", mtu=1400, rate=5e9, kind="roce", device="rxe0", port=1)
+    assert (found[veth], "lo" in found, f"{veth}p" in found) == (one, False, False)
+    other = shown.files("/sys/class/net/eth77", operstate="up").source()  # of another namespace, so that names say nothing
+    (one,) = (one for one in endpoints.endpoints(other) if one.name == veth)
+    assert (one.kind, one.rate, one.mtu) == (ETHERNET, None, 1400)
+
+
+def test_links_that_carry_data_are_watched(veth):
+    ip("addr", "add", "198.18.78.1/30", "dev", veth)
+    for name in (veth, f"{veth}p"):
+        ip("link", "set", name, "up")
+    end = time.monotonic() + 20
+    while len(carrier.linked((veth, f"{veth}p")) & {veth, f"{veth}p"}) < 2 and time.monotonic() < end:
+        time.sleep(0.01)  # the kernel reports a carrier with a delay
+    assert veth in carrier.linked() and f"{veth}p" not in carrier.linked(), "the second has no address"
+    assert f"{veth}p" in carrier.linked((f"{veth}p",))
+    assert carrier.lost({veth}) == []
+    ip("link", "set", veth, "down")
+    assert carrier.lost({veth}) == [veth] and veth not in carrier.linked((veth,))
+
+
+def test_addresses_of_interfaces():
+    assert (addresses.address("lo"), addresses.address("none0"), addresses.mtu("none0")) == (IPv4Interface("127.0.0.1/8"), None, None)
 
 
 @pytest.mark.parametrize(
@@ -186,3 +249,59 @@ def test_a_rule_that_drops_all(names, drops):
 def test_what_a_rule_accepts_from_a_source(verdict, sources):
     match = {"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "saddr"}}, "right": "10.0.0.1"}}
     assert _accepts_all_from({"expr": [match, verdict]}) == sources
+
+
+def test_whether_a_connection_has_data():
+    one, other = socket.socketpair()
+    with one, other:
+        assert sockets.has_data(one) is False
+        other.send(b"x")
+        assert sockets.has_data(one) is True
+        one.recv(1)
+        other.close()
+        assert sockets.has_data(one) is True, "its end is to be read"
+    assert sockets.has_data(one) is False, "closed meanwhile"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "busy"),
+    [
+        ("cpu  100 0 50 800 50 0 0 0 40 0", "cpu  160 0 60 820 60 5 0 5 90 7", 727),  # 80 of 110 ticks; those of guests are in the first
+        ("cpu  1 0 0 2 1", "cpu  2 0 0 4 2", 250),
+        ("cpu  1 0 0 2 1", "cpu  1 0 0 3 1", 0),
+        ("cpu  1 0 0 2 1", "cpu  1 0 0 2 1", None),  # no tick has passed
+        ("cpu  1 0 0 2", "cpu  2 0 0 4", None),
+        ("intr  1 0 0 2 1", "intr  2 0 0 4 2", None),
+        ("", "", None),
+    ],
+)
+def test_the_share_of_time_that_cpus_are_busy(tmp_path, before, after, busy):
+    stat = tmp_path / "proc/stat"
+    stat.parent.mkdir()
+    stat.write_text(f"{before}\ncpu0 9 9 9 9 9 9\n")
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 9 kB\nMemFree: 2 kB\n")
+    with ExitStack() as opened:
+        system = System(Live(tmp_path), opened)
+        stat.write_text(f"{after}\ncpu0 9 9 9 9 9 9\n")
+        assert system.read().values == {"mem_free": 2048} | ({} if busy is None else {"cpu_busy": busy})
+        (tmp_path / "proc/meminfo").unlink()
+        assert system.read().values == {}, "no tick since"
+
+
+@pytest.mark.parametrize(
+    ("looks", "sleeps", "found"),
+    [([[(7, "1"), (8, "4")], [(7, "1"), (8, "5")]], 11, [7]), ([[(7, "1")], [(7, "2")]], 1, []), ([[]], 0, [])],
+)
+def test_what_is_in_one_wait_at_all_looks_is_stuck(monkeypatch, looks, sleeps, found):
+    waits = iter([*looks, *[looks[-1]] * 20])
+    slept = []
+    monkeypatch.setattr(stuck, "_waiting", lambda pids: next(waits))
+    monkeypatch.setattr(stuck, "time", SimpleNamespace(sleep=slept.append))
+    monkeypatch.setattr(stuck, "name", lambda pid: f"p{pid}")
+    monkeypatch.setattr(stuck, "_text", lambda pid, file: {7: "nfs_wait", 8: "0"}[pid] if file == "wchan" else "")
+    assert json.loads(stuck.stuck_processes()) == [[pid, f"p{pid}", "nfs_wait"] for pid in found]
+    assert (slept, stuck._function(8)) == ([0.25] * sleeps, "")
+
+
+def test_an_ended_process_has_no_text():
+    assert stuck._text(2**22 + 1, "stat") == ""

@@ -4,7 +4,9 @@ import pytest
 from healthy_os import LIMITS
 from hypothesis import given
 from hypothesis import strategies as st
+from tree import Tree
 
+from busbw.host.mounts import MOUNTINFO, Mounted, read_mounts, read_space, total_bytes
 from busbw.host.settings import bracketed, cpu_set, logind_setting, named_counts, numbers, soft_limit, uptime
 
 
@@ -60,3 +62,36 @@ def test_any_text_is_read(text):
     uptime(text)
     logind_setting([text], "RemoveIPC")
     assert all(isinstance(value, int) for value in numbers(text))
+
+
+MOUNTS = """\
+36 35 98:0 / / rw,noatime shared:1 - ext4 /dev/sda1 rw,errors=continue
+37 36 98:1 /part /mnt/two\\040words rw - xfs /dev/nvme0n1\\0111 ro
+38 36 7:0 / /snap ro - squashfs /dev/loop0 ro
+39 36 0:50 / /data ro,relatime - lustre 10.0.0.1@o2ib:/data rw
+40 36 0:51 / /proc rw - proc proc rw
+41 36 0:52 / /run rw - tmpfs tmpfs
+half a line
+"""
+
+
+def test_what_is_mounted():
+    found = read_mounts(Tree().file(MOUNTINFO, MOUNTS).source())
+    assert found == {
+        "/": Mounted("/", "ext4", "/dev/sda1", "98:0", "/", writable=True),
+        "/mnt/two words": Mounted("/mnt/two words", "xfs", "/dev/nvme0n1\t1", "98:1", "/part", writable=False),
+        "/snap": Mounted("/snap", "squashfs", "/dev/loop0", "7:0", "/", writable=False),
+        "/data": Mounted("/data", "lustre", "10.0.0.1@o2ib:/data", "0:50", "/", writable=False),
+        "/proc": Mounted("/proc", "proc", "proc", "0:51", "/", writable=True),
+    }
+    assert {path: (one.on_disk, one.keeps_data) for path, one in found.items()} == {
+        "/": (True, True), "/mnt/two words": (True, True), "/snap": (False, False), "/data": (False, True), "/proc": (False, False),
+    }  # fmt: skip
+    assert read_mounts(Tree().file(MOUNTINFO, "").source()) == f"{MOUNTINFO}: it is empty"
+    assert "not in the recording" in read_mounts(Tree().source())
+
+
+@pytest.mark.parametrize(("text", "total"), [('{"total": 7, "free": 1}', 7), ("[]", None), ("x", None), ('{"total": "7"}', None)])
+def test_the_size_of_a_mount(text, total):
+    assert total_bytes(read_space(Tree().call("space /data", text).source(), "/data")) == total
+    assert total_bytes(read_space(Tree().source(), "/data")) is None

@@ -61,6 +61,15 @@ def test_links_of_a_tree_stay_within_it(tmp_path: Path, target: str) -> None:
         assert live.read("/sys/class/net/eth0").text == "the tree's"
 
 
+def test_a_path_has_40_links_at_most(tmp_path: Path) -> None:
+    (tmp_path / "0").write_text("end")
+    for number in range(1, 42):
+        (tmp_path / str(number)).symlink_to(str(number - 1))
+    live = recorded(tmp_path)
+    assert (live.read("/40").text, live.read("/41").reason) == ("end", "/41: too many levels of symbolic links")
+    assert (live.link("/41"), live.link("/41/"), live.link("/"), live.link("/40/.."), live.link("/.")) == ("40", "40", None, None, None)
+
+
 def test_links_within_a_tree_work_and_only_regular_files_are_read(tmp_path: Path) -> None:
     device = tmp_path / "sys/devices/pci0000:00/0000:00:03.0"
     (device / "net/eth0").mkdir(parents=True)
@@ -124,6 +133,14 @@ def test_any_bytes_survive_a_recording(data: bytes) -> None:
     assert parse_archive(recording.archive()).read("/blob").data == data
 
 
+@pytest.mark.parametrize(("data", "kind"), [(b"\0a", "text"), (b"\0\0a", "base64"), (b"\xff", "base64"), (b"", "text")])
+def test_what_is_mostly_zeros_is_recorded_as_base64(tmp_path: Path, data: bytes, kind: str) -> None:
+    (tmp_path / "blob").write_bytes(data)
+    recording = Recording(Live(tmp_path))
+    recording.read("/blob")
+    assert set(json.loads(recording.archive().splitlines()[1])) == {"path", kind}
+
+
 def test_file_names_of_any_bytes_are_recorded(tmp_path: Path) -> None:
     (tmp_path / "shm").mkdir()
     (tmp_path / "shm" / os.fsdecode(b"bad\xff")).touch()
@@ -139,3 +156,18 @@ DEEP = b'{"path": "/a", "else": ' + b"[" * 100_000
 def test_the_line_of_an_archive_that_is_wrong_is_named(line: bytes) -> None:
     with pytest.raises(UsageError, match=r"a\.jsonl: line 2 is"):
         parse_archive(b'{"schema": "busbw.host/1"}\n' + line + b"\n{}\n", "a.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("", "a.jsonl: it is empty"),
+        ('{"path": "/a"}', 'a.jsonl: line 1 is \'{"path": "/a"}\', not {"schema": "busbw.host/1"}'),
+        ('{"schema": "busbw.host/1"}\n{"text": "a"}', 'a.jsonl: line 2 is \'{"text": "a"}\', not a path or a call'),
+        (b'{"schema": "busbw.host/1", "lines": 2}\n{"path": "/a"}', "a.jsonl: it has 1 of 2 lines: it was cut off"),
+    ],
+)
+def test_why_a_text_is_no_archive(data: str | bytes, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_archive(data, "a.jsonl")
+    assert caught.value.message == message

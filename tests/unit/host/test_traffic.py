@@ -1,21 +1,25 @@
 """Readings of built trees of files: ports that come and go, values that are not read too often, and what cannot be read."""
 
 import shutil
-import time
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from healthy import healthy
 from tree import Tree
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.watching import HOST, IB, ROCE, Link, Sample
+from busbw.core.watching import HOST, IB, ROCE, Group, Link, Sample
+from busbw.host import port_files
+from busbw.host import traffic as traffic_of_host
 from busbw.host.links import matches, network_links
 from busbw.host.port_files import PortFiles
-from busbw.host.source import Live
+from busbw.host.recording import recorded
+from busbw.host.source import Live, Unavailable
 from busbw.host.traffic import Traffic
 
+HOSTS = Path(__file__).parents[2] / "hosts"
 HEAD = "Inter-|   Receive  |  Transmit\n face |bytes ...\n"
 DEV = "  {name}: {rx} 0 0 0 0 0 0 0 {tx} 0 0 0 0 0 0 0\n"
 
@@ -77,16 +81,26 @@ def test_new_values_are_read_from_open_files(host):
     assert (values(before, "mlx5_0")["port_xmit_data"], values(after, "mlx5_0")["port_xmit_data"]) == (7, 9)
 
 
-def test_hardware_counters_are_read_once_in_their_lifespan(host):
+def test_hardware_counters_are_read_once_in_their_lifespan(host, monkeypatch):
     port(host, "mlx5_0", lifespan=300)
+    times = [7.0, 7.299, 7.3001]
+    monkeypatch.setattr(port_files, "time", SimpleNamespace(monotonic=lambda: times[0]))
+    seen = []
     with closing(traffic(host)) as reader:
-        first, second = reader.read(), reader.read()
-        time.sleep(0.31)
-        third = reader.read()
-    key = ("mlx5_0", "hw_counters")
-    assert first.groups[key] is second.groups[key], "the kernel would repeat them"
-    assert third.groups[key].at_s - first.groups[key].at_s >= 0.3
-    assert first.groups["mlx5_0", "counters"].at_s < second.groups["mlx5_0", "counters"].at_s, "others are read each time"
+        for _ in range(3):
+            groups = reader.read().groups
+            seen.append((groups["mlx5_0", "counters"].at_s, groups["mlx5_0", "hw_counters"].at_s))
+            times.append(times.pop(0))
+    assert seen == [(7.0, 7.0), (7.299, 7.0), (7.3001, 7.3001)], "the kernel would repeat them; others are read each time"
+
+
+def test_hardware_counters_without_a_lifespan_are_read_each_time(host, monkeypatch):
+    (host / "sys/class/infiniband/mlx5_0/ports/1/hw_counters/lifespan").unlink()
+    monkeypatch.setattr(port_files, "time", SimpleNamespace(monotonic=lambda: 7.0))
+    with closing(traffic(host)) as reader:
+        reader.read()
+        port(host, "mlx5_0", packet_seq_err=4)
+        assert values(reader.read(), "mlx5_0")["packet_seq_err"] == 4
 
 
 def test_a_port_is_unplugged_and_comes_back(host):
@@ -123,6 +137,14 @@ def test_interfaces_of_another_namespace_are_not_mixed_up(tmp_path):
     with closing(traffic(tmp_path)) as reader:
         (link,) = reader.read().links
     assert (link.name, link.rate) == ("eth0", None), "/sys shows other interfaces: nothing there belongs to this one"
+
+
+def test_interfaces_of_another_namespace_come_after_hardware(host):
+    assert [link.name for link in network_links(Live(host), ["lo", "eth9"])] == ["mlx5_0"]
+    shutil.rmtree(host / "sys/class/infiniband")
+    assert network_links(Live(host), ["lo", "eth9"]) == [Link("eth9", "ethernet", interfaces=("eth9",))]
+    write(host / "sys/class/net", {"veth1/operstate": "up", "eth0/operstate": "up", "eth0/device/vendor": "0x15b3"})
+    assert [link.name for link in network_links(Live(host), ["lo", "veth1", "eth0"])] == ["eth0"]
 
 
 def test_only_wanted_ports_are_read(host):
@@ -213,3 +235,83 @@ def test_devices_of_single_slaves_have_the_counters_of_their_own(tmp_path):
         write(base.parents[1], {f"device/net/eth{number}/mtu": 1500})
     found = {link.device: link.interfaces for link in network_links(Live(tmp_path), ("lo", "bond0", "eth1", "eth2")) if link.device}
     assert found == {"mlx5_1": ("eth1",), "mlx5_2": ("eth2",)}
+
+
+class Nvml:
+    """In place of GpuTraffic: two GPUs, of which the second has no NVLink counters; counts how often errors are asked for."""
+
+    asked = 0
+
+    def traffic(self):
+        first = {"nvlink_tx": 5, "pcie_rx": 6, "pcie_gen": 5}
+        return {"0000:00:06": (3.0, first), "0000:00:07": (3.5, {"pcie_rx": 7})}
+
+    def errors(self):
+        self.asked += 1
+        return {"0000:00:06": (self.asked, {"nvlink_replay": self.asked})}
+
+    def close(self):
+        self.asked = -1
+
+
+def test_links_of_gpus_have_their_own_counters_and_errors_seldom(monkeypatch):
+    nvml, times = Nvml(), iter([100.0, 104.9, 105.0])
+    monkeypatch.setattr(traffic_of_host, "GpuTraffic", lambda: nvml)
+    monkeypatch.setattr(traffic_of_host, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    gpus = traffic_of_host._Gpus(recorded(HOSTS / "h200x2-recorded.jsonl"), (), 5.0)
+    assert [link.name for link in gpus.links] == ["GPU0 NVLink", "GPU0 PCIe", "GPU1 NVLink", "GPU1 PCIe"]
+    first, second, third = (gpus.read() for _ in range(3))
+    assert first == {
+        ("GPU0 NVLink", "traffic"): Group(3.0, 0, {"nvlink_tx": 5}),
+        ("GPU0 PCIe", "traffic"): Group(3.0, 0, {"pcie_rx": 6, "pcie_gen": 5}),
+        ("GPU1 PCIe", "traffic"): Group(3.5, 0, {"pcie_rx": 7}),
+        ("GPU0 NVLink", "errors"): Group(1, 0, {"nvlink_replay": 1}),
+    }
+    assert (second, third["GPU0 NVLink", "errors"].values) == (first, {"nvlink_replay": 2})
+    gpus.close()
+    assert nvml.asked == -1
+    chosen = traffic_of_host._Gpus(recorded(HOSTS / "h200x2-recorded.jsonl"), ("GPU1 PCIe",), 5.0)
+    assert [link.name for link in chosen.links] == ["GPU1 PCIe"]
+
+
+def test_gpus_without_nvml_have_a_reason(monkeypatch):
+    def refuse():
+        raise Unavailable("no driver")
+
+    monkeypatch.setattr(traffic_of_host, "GpuTraffic", refuse)
+    gpus = traffic_of_host._Gpus(recorded(HOSTS / "h200x2-recorded.jsonl"), (), 5.0)
+    assert (gpus.reason, gpus.read()) == ("no driver", {})
+    gpus.close()
+
+
+def test_queue_pairs_are_asked_for_once_a_second(monkeypatch):
+    links = [Link("mlx5_0", IB, device="mlx5_0"), Link("mlx5_1", IB, device="mlx5_1")]
+    times, asked = iter([10.0, 10.9, 11.0, 99.0, 999.0]), []
+
+    def count():
+        asked.append(1)
+        if len(asked) == 3:
+            raise Unavailable("no RDMA")
+        return {"mlx5_0": len(asked)}
+
+    monkeypatch.setattr(traffic_of_host, "queue_pairs", count)
+    monkeypatch.setattr(traffic_of_host, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    pairs = traffic_of_host._QueuePairs()
+    found = [pairs.read(links) for _ in range(5)]
+    group = {("mlx5_0", "resources"): Group(10.0, 0, {"num_of_qp": 1})}
+    assert found == [group, group, {("mlx5_0", "resources"): Group(11.0, 0, {"num_of_qp": 2})}, {}, {}]
+    assert len(asked) == 3, "a kernel without an answer is not asked again"
+
+
+@pytest.mark.parametrize(("text", "state"), [("up", 1), ("down", 0), ("lowerlayerdown", 0), ("unknown", None)])
+def test_whether_an_interface_is_up(text, state):
+    assert traffic_of_host._operational(lambda: f"{text}\n".encode()) == state
+    assert traffic_of_host._operational(lambda: None) is traffic_of_host._operational(None) is None
+
+
+def test_links_that_hang_are_left_out_and_each_is_noted_before_it_is_read(host):
+    port(host, "mlx5_1", port_xmit_data=7)
+    noted = []
+    with closing(Traffic(Live(host), (), gpus=False, system=True, without=("mlx5_0",), note=noted.append)) as reader:
+        assert [link.name for link in reader.read().links] == ["mlx5_1"]
+    assert noted[0] == "NVML" and "mlx5_1" in noted and "mlx5_0" not in noted

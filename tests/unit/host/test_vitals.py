@@ -14,7 +14,7 @@ from busbw.host.counters import device_counters, snmp
 from busbw.host.kernel_log import KernelLog, xids
 from busbw.host.recording import parse_archive, recorded
 from busbw.host.source import Live
-from busbw.host.vitals import Vitals
+from busbw.host.vitals import Vitals, _merged
 
 DEV = """Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
@@ -173,3 +173,10 @@ def test_a_table_longer_than_a_page_is_read_to_its_end(tmp_path: Path) -> None:
     assert len(lines) > 1 << 16
     with closing(Vitals(CPU, Live(tmp_path))) as vitals:
         assert vitals.read().counters["veth2999"]["tx_bytes"] == 2999
+
+
+def test_an_error_that_nvml_and_the_log_report_counts_once() -> None:
+    nvml = [XidEvent("0000:1b:00", 79, 2), XidEvent("0000:1b:00", 31, 1)]
+    logged = [XidEvent("0000:1b:00", 79, 1), XidEvent("0000:1b:00", 31, 3), XidEvent("0000:c1:00", 31, 1, switch=True)]
+    assert _merged(nvml, logged) == [XidEvent("0000:1b:00", 79, 2), XidEvent("0000:1b:00", 31, 3), logged[2]]
+    assert _merged(nvml, nvml) == nvml

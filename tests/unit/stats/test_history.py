@@ -16,7 +16,7 @@ from busbw.core.history import EARLIEST, Basis, Check, Standing, machine
 from busbw.core.result import Cell, Device, Library, Result, Row, World
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.history.stored import alike, digest, stored
-from busbw.stats.history import check, needed
+from busbw.stats.history import _nearest, check, needed
 
 ROOT = Path(__file__).parents[3]
 NOW = datetime(2026, 11, 21, 18, 0, 0)
@@ -205,3 +205,20 @@ def test_when_a_run_began_in_one_form_or_when_it_was_added() -> None:
     result = run(random.Random(1))
     starts = {"2026-11-20T08:09:10+00:00": "2026-11-20 08:09:10", "2026-11-20 08:09:10": "2026-11-20 08:09:10", "": "2026-11-21 18:00:00"}
     assert {start: stored(msgspec.structs.replace(result, start=start), NOW).start for start in starts} == starts
+
+
+def test_the_nearest_sizes_of_a_cell_are_five_of_its_own_series() -> None:
+    keys = [CellKey("float", "sum", -1, size, "out_of_place") for size in (8, 16, 32, 64, 128, 256, 512, 1024)]
+    spread = {key: 1.0 / key.size_bytes for key in keys} | {msgspec.structs.replace(keys[3], placement="in_place"): 9.0}
+    found = {key.size_bytes: [round(1 / value) for value in _nearest(spread, key)] for key in keys}
+    assert found[8] == found[16] == found[32] == [8, 16, 32, 64, 128]
+    assert (found[64], found[128]) == ([16, 32, 64, 128, 256], [32, 64, 128, 256, 512])
+    assert found[256] == found[512] == found[1024] == [64, 128, 256, 512, 1024]
+    assert _nearest(dict.fromkeys(keys[:2], 1.0), keys[1]) == [1.0, 1.0]
+
+
+def test_a_probability_is_at_most_one_and_the_tolerance_belongs_to_it() -> None:
+    cells = checked(run(random.Random(9), dict.fromkeys(range(20), 0.9)), 4).cells
+    assert max(cell.p for cell in cells) == 1.0
+    one = msgspec.structs.replace(cells[0], most=1.1)
+    assert (one.within(0.1), one.within(0.09), msgspec.structs.replace(one, most=None).within(9.0)) == (True, False, False)

@@ -1,5 +1,6 @@
 """What the check with new ranks decides: it is made of real runs of the sim engine, whose parameters say what a table does to them."""
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,12 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from busbw.core.errors import NoMeasurement
+from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.finding import Finding, Verdict
 from busbw.core.result import Result
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.core.tuner_table import Table
-from busbw.core.tuning import Choice, Trial, TunedSystem, Tuning
+from busbw.core.tuning import Choice, Gain, Trial, Tuned, TunedSystem, Tuning
 from busbw.measure.events import Tried, Trying
 from busbw.measure.job import TuneJob
 from busbw.measure.record import Record
@@ -126,6 +127,18 @@ def test_settings_that_make_a_size_slower_are_not_used(tune: Callable[..., tuple
     assert rules(tuning) == ["4 1 all_reduce 1024 4096 Tree LL 2"], "what was found without them is checked and kept"
 
 
+def test_settings_that_help_belong_to_the_table(tune: Callable[..., tuple[Tuning, Prepared, list[str]]]) -> None:
+    tuning, jobs, _ = tune(try_settings=True, share=0.999, share_set=0.5, varied="alpha_us=5", tuned="alpha_us=6")
+    assert (tuning.variables, rules(tuning)) == ({"NCCL_MIN_NCHANNELS": "16"}, ["4 1 all_reduce 1024 4096 Tree LL 2"])
+    assert [size.gain == size.check and size.gain is not None and size.reason == "" for size in tuning.sizes] == [True, True]
+    before = table_file.read(Path(tuning.file))
+    again, jobs, _ = tune(try_settings=True, before=before, varied="alpha_us=5")
+    assert (jobs.searched, again.variables) == ([tuning.variables], tuning.variables), "what the table has is kept"
+    plain, jobs, said = tune(share=0.999)
+    assert (jobs.searched, [size.reason for size in plain.sizes]) == ([{}], ["NCCL's choice is as fast"] * 2)
+    assert (rules(plain), plain.variables, said) == ([], {}, []), "nothing to check"
+
+
 def test_settings_must_gain_over_the_table_without_them(tune: Callable[..., tuple[Tuning, Prepared, list[str]]]) -> None:
     tuning, _, said = tune(try_settings=True, share=0.8, share_set=0.8, tuned="alpha_us=6")
     assert (tuning.variables, [text for text in said if "not used" in text]) == ({}, [])
@@ -168,6 +181,56 @@ def test_a_setting_that_fails_is_not_used(tune: Callable[..., tuple[Tuning, Prep
     assert "NCCL_MIN_NCHANNELS=16 failed and is not used: rank 1 ended" in said
     assert tuning.dropped == {"NCCL_MIN_NCHANNELS=16": "rank 1 ended", "NCCL_MIN_NCHANNELS=32": "rank 1 ended"}
     assert rules(tuning) == ["4 1 all_reduce 1024 4096 Tree LL 2"]
+
+
+@pytest.mark.parametrize(("checked", "written"), [(False, True), (True, False)])
+def test_a_tuner_says_whether_it_has_written(checked: bool, written: bool, tmp_path: Path) -> None:
+    here = TunedSystem(device="GPU", ranks=4, hosts=2, nccl=22809)
+    before = table_file.made(here, SPEC, [], {}, None, checked=checked)
+    jobs = Prepared(TuneJob(sweep=msgspec.structs.replace(SPEC, check=1)), Where(), Sink(Record()), untuned="corrupt_rank=1")
+    tuner = TableTuner(jobs, tmp_path / "table", before, 2, 4, Limits(), False, lambda _: None, lambda _: None)
+    assert not tuner.written
+    with pytest.raises(NoMeasurement):
+        tuner.tune()
+    assert tuner.written is written
+
+
+def test_a_table_has_notes_and_keeps_other_collectives(tmp_path: Path) -> None:
+    here = TunedSystem(device="H200", ranks=4, hosts=2, nccl=22809)
+    gain = Gain(default_s=1e-5, choice_s=8.79e-6, ratio=0.879, low=0.868, high=0.89)
+    sizes = [
+        Tuned(size_bytes=SMALL, own=OWN, own_s=1e-5, candidates=9, nodes=1, choice=FOUND, gain=gain, kept=True),
+        Tuned(size_bytes=2048, own=OWN, own_s=1e-5, candidates=9, choice=FOUND, gain=msgspec.structs.replace(gain, low=None), kept=True),
+        Tuned(size_bytes=LARGE, own=OWN, own_s=1e-5, candidates=9, choice=FOUND, gain=gain),
+    ]
+    gather = msgspec.structs.replace(SPEC, collective="all_gather", step_factor=1, step_bytes=512)
+    other = table_file.made(here, gather, [sizes[0]], {}, None, checked=False)
+    old = table_file.made(here, SPEC, [sizes[0]], {}, other, checked=False)
+    made = table_file.made(here, SPEC, sizes, {"NCCL_MIN_NCHANNELS": "8"}, old, checked=True)
+    head, stamp, *lines = made.text().splitlines()
+    assert (head, stamp.split()[:2]) == ("busbw-tuner-table 1", ["about", "made"])
+    small = "1024 B: 12.1 % less time than NCCL's Ring LL (11.0 to 13.2)"
+    assert lines == [
+        "about device H200", "about ranks 4", "about hosts 2", "about nccl 22809", "about network -", "about variable NCCL_MIN_NCHANNELS=8",
+        "about measured all_gather float sum 1024 4096 +512", "about measured all_reduce float sum 1024 4096 x4",
+        "about state all_gather found, not yet checked with new ranks", "about state all_reduce checked with new ranks",
+        "# ranks hosts collective first last algorithm protocol channels",
+        f"4 1 all_gather 1024 1024 Tree LL 2   # {small}",
+        f"4 1 all_reduce 1024 2896 Tree LL 2   # {small}; 2048 B: 12.1 % less time than NCCL's Ring LL",
+    ]  # fmt: skip
+    before = os.umask(0o022)
+    try:
+        table_file.write(made, tmp_path / "table")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "table").stat().st_mode & 0o777 == 0o644, "NCCL of other users reads it"
+    assert [(spec.collective, spec.step_factor, spec.step_bytes) for spec in table_file.sweeps(made, "t", SPEC)] == [
+        ("all_gather", 1, 512), ("all_reduce", 4, SPEC.step_bytes),
+    ]  # fmt: skip
+    with pytest.raises(UsageError) as caught:
+        table_file.variables(Table(about=[("variable", "NCCL_MIN_NCHANNELS=0")]), "t")
+    names = "NCCL_MIN_NCHANNELS, NCCL_SOCKET_NTHREADS, NCCL_NSOCKS_PERTHREAD or BUSBW_NET_THREADS"
+    assert caught.value.message == f"t: NCCL_MIN_NCHANNELS is not {names} with a number"
 
 
 def test_each_collective_of_a_table_has_its_own_state(tune: Callable[..., tuple[Tuning, Prepared, list[str]]]) -> None:

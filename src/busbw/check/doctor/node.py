@@ -71,7 +71,7 @@ def connect(asked: dict[str, object]) -> dict[str, object]:
             caller.start()
         for caller in callers:
             caller.join()
-        time.sleep(max(0.0, min(deadline - time.monotonic(), float(str(asked.get("linger", 1))))))
+        time.sleep(max(0.0, min(deadline - time.monotonic(), float(str(asked["linger"])))))
     return {"failed": failed, "problems": problems}
 
 

@@ -76,17 +76,19 @@ def _counted(asked: Asked, gpus: list[seen.Gpu], on_pci: tuple[str, ...]) -> _Nu
 
 
 def _number(asked: Asked, gpus: list[seen.Gpu]) -> Iterator[Found]:
+    if asked.node.gpus.count is None and not asked.node.gpus.addresses:
+        return
     on_pci = gpus_on_pci(asked.machine)
     number = _counted(asked, gpus, on_pci)
     if confined(asked.machine) and len(gpus) >= number.wanted:
         number = _counted(asked, gpus, ())  # PCI also shows the GPUs that are not for this container or job
-    if number.have < number.wanted:
+    if number.have < number.wanted or not (number.have or read_devices(asked.machine)):
         yield from _too_few(asked, number)
         return
     yield from _unlisted(asked, gpus, on_pci, number.wanted)
     if number.have > number.wanted and asked.node.gpus.count is not None:
         yield warned("", number.text, number.evidence, fix="correct count in the file, or take the GPU out")
-    elif not number.absent and number.wanted:
+    elif not number.absent:
         yield passed("", counted(number.have, "GPU"), number.evidence)
     for address in number.absent:
         message = f"no GPU at {address}, though all {number.wanted} are there"

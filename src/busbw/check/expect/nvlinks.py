@@ -50,10 +50,12 @@ def _switches(asked: Asked, expected: int | None) -> Iterator[Found]:
     have = switches_on_pci(asked.machine)
     evidence = Evidence(DEVICES, ", ".join(have) or "none", asked.expected(str(expected), "gpus", "nvswitches"))
     text = counted(len(have), "NVSwitch", "es")
-    if len(have) >= expected:
+    if not read_devices(asked.machine):
+        yield unknown("", f"{text}, expected {expected}: PCI cannot be read", evidence)
+    elif len(have) >= expected:
         yield passed("", text, evidence)
-    elif not read_devices(asked.machine) or hidden(asked.machine):
-        yield unknown("", f"{text}, expected {expected}: {hidden(asked.machine) or 'PCI cannot be read'}", evidence)
+    elif hides := hidden(asked.machine):
+        yield unknown("", f"{text}, expected {expected}: {hides} may hide some", evidence)
     else:
         yield failed("", f"{text}, expected {expected}", evidence, fix="drain the node and reboot it; if it stays, replace the baseboard")
 

@@ -1,0 +1,55 @@
+"""The plugin of `make test-times`: CPU seconds are added by file and by test, and the largest stand first."""
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+FILE = Path(__file__).parents[2] / "tools" / "cpu_times.py"
+
+
+@pytest.fixture
+def plugin(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The plugin, which sees 1.5 more CPU seconds at each look."""
+    spec = importlib.util.spec_from_file_location("cpu_times", FILE)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    seconds = iter(range(100))
+    times = lambda: SimpleNamespace(user=next(seconds), system=0.5, children_user=0.25, children_system=0.25)  # noqa: E731
+    monkeypatch.setattr(module, "os", SimpleNamespace(times=times))
+    return module
+
+
+def ended(wrapper: Iterator[None], sent: object = None) -> object:
+    """What a wrapper of a hook returns where the hook returned `sent`."""
+    next(wrapper)
+    try:
+        wrapper.send(sent)  # type: ignore[attr-defined]
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("it yields twice")
+
+
+def test_reports_get_the_time_since_the_one_before(plugin: ModuleType) -> None:
+    times, output = plugin._Times(), {}
+    ended(times.pytest_collection_finish(SimpleNamespace(config=SimpleNamespace(workeroutput=output))))
+    assert (output, times.files) == ({"collection_cpu_s": 1.0}, {}), "a worker's start is counted by the process that prints"
+    reports = [ended(times.pytest_runtest_makereport(), SimpleNamespace(nodeid="a.py::one")) for _ in range(2)]
+    assert [report.cpu_s for report in reports] == [1.0, 1.0]  # type: ignore[attr-defined]
+
+
+def test_times_are_added_and_the_largest_stand_first(plugin: ModuleType) -> None:
+    times, lines = plugin._Times(), []
+    ended(times.pytest_collection_finish(SimpleNamespace(config=SimpleNamespace())))
+    times.pytest_testnodedown(SimpleNamespace(workeroutput={"collection_cpu_s": 2.0}))
+    times.pytest_testnodedown(SimpleNamespace())
+    for node, cpu_s in (("a.py::one", 0.25), ("b.py::two", 4.0), ("b.py::two", 1.0), ("a.py::three", 0.25), ("c.py::four", 0.49)):
+        times.pytest_runtest_logreport(SimpleNamespace(nodeid=node, cpu_s=cpu_s))
+    times.pytest_terminal_summary(SimpleNamespace(write_line=lines.append, section=lines.append))
+    assert [line.split(maxsplit=1) if line[0] == " " else line for line in lines] == [
+        "CPU seconds", ["9.0", "all"], ["by", "file, from 0.5 s"], ["5.0", "b.py"], ["3.0", "(start and collection)"], ["0.5", "a.py"],
+        ["by", "test, from 1.0 s"], ["5.0", "b.py::two"],
+    ]  # fmt: skip
