@@ -42,7 +42,8 @@ def answers(monkeypatch, *done):
     """The hosts answer that; returns what they were asked."""
     asked = []
 
-    def run_each(words, limit_s, given):
+    def run_each(words, limit_s, given, *, together):
+        assert together  # one limit for all hosts
         asked.append((words, limit_s, given))
         return list(done)
 
