@@ -1,7 +1,6 @@
 """How each fault is injected into a run: signals, the network, memory, disks, and what reads the output."""
 
 import contextlib
-import ctypes
 import json
 import os
 import shutil
@@ -146,13 +145,9 @@ def no_memory_groups() -> str:
 
 
 def no_clock() -> str:
-    return "" if may_set_clock() else "the time of day may not be set here (CAP_SYS_TIME)"
-
-
-def may_set_clock() -> bool:
-    """Whether this process may set the time of day: CAP_SYS_TIME, tried by a step of nothing."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    return libc.adjtimex(ctypes.create_string_buffer(b"\x01" + bytes(255), 256)) >= 0 and _capable(25)
+    if not os.environ.get("FAULTS_CLOCK"):
+        return "it sets the time of day of this machine: FAULTS_CLOCK=1 allows it"
+    return "" if _capable(25) else "the time of day may not be set here (CAP_SYS_TIME)"
 
 
 def _capable(bit: int) -> bool:
