@@ -12,7 +12,7 @@ CARGO := $(and $(shell command -v cc),$(shell command -v cargo))
 NATIVE := --manifest-path native/Cargo.toml
 unexport PYTHONDONTWRITEBYTECODE # tests start hundreds of interpreters, which share compiled modules
 
-.PHONY: help run check test test-tools test-times suite lint cargo system format docs site bench faults deep version dist clean
+.PHONY: help run check test test-tools test-times suite lint plugin cargo system format docs site bench faults deep version dist clean
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -36,7 +36,7 @@ test: .venv/test.stamp ## lint, and run all tests; skips those whose program is 
 ifeq ($(CARGO),)
 	@echo "no cargo, or no cc: leaving out the Rust checks; install Rust 1.85 or newer (https://rustup.rs), and gcc (make test-tools)"
 endif
-	@$(MAKE) --no-print-directory --jobs=2 suite system && $(BIN)/python -m pytest -n 0 $(QUIET)
+	@$(MAKE) --no-print-directory --jobs=3 suite system $(if $(CARGO),cargo) && $(BIN)/python -m pytest -n 0 $(QUIET)
 
 test-tools: ## install what tests look for, as root on Debian; starts no service
 	tools/test_tools.sh
@@ -45,17 +45,20 @@ test-times: .venv/test.stamp ## the CPU seconds of each test file (TESTS=... for
 	PYTHONPATH=tools $(BIN)/python -m pytest -q -n 2 --dist loadgroup -p cpu_times $(TESTS)
 
 suite: .venv/test.stamp lint ## the tests of modules and of trainings
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(addprefix --ignore=,$(SYSTEM))
+	$(BIN)/python -m pytest -n 3 --dist loadgroup $(addprefix --ignore=,$(SYSTEM))
 
 lint: .venv/lint.stamp ## check formatting, lint, types and import layers
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .
 	$(BIN)/mypy && $(BIN)/lint-imports --no-cache
 
-cargo: ## check formatting and lint of native/, test and build it
-	unset MAKEFLAGS MFLAGS; cargo fmt --all --check $(NATIVE) && cargo clippy --quiet --all-targets $(NATIVE) -- -D warnings && \
-	cargo test --quiet $(NATIVE) && cargo build --quiet --release $(NATIVE) --package plugin
+plugin: ## build the network plugin
+	unset MAKEFLAGS MFLAGS; cargo build --quiet --release $(NATIVE) --package plugin
 
-system: .venv/test.stamp $(if $(CARGO),cargo) ## the tests of whole runs: command lines, faults, networks, the plugin
+cargo: plugin ## check formatting and lint of native/, and test it
+	unset MAKEFLAGS MFLAGS; cargo fmt --all --check $(NATIVE) && cargo clippy --quiet --all-targets $(NATIVE) -- -D warnings && \
+	cargo test --quiet $(NATIVE)
+
+system: .venv/test.stamp $(if $(CARGO),plugin) ## the tests of whole runs: command lines, faults, networks, the plugin
 	$(BIN)/python -m pytest -n 4 --dist loadgroup --ignore=$(QUIET) $(SYSTEM)
 
 format: .venv/lint.stamp ## format the code

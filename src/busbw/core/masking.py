@@ -49,13 +49,14 @@ _SCHEMES = ("bearer", "basic", "token", "apikey", "negotiate", "digest")
 _ABOUT_BEARER = re.compile(r"tokens?\b|auth|<", re.IGNORECASE)
 _CLOSING, _OPENING = "\"'])},;", "\"'([{$`"
 _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|\'[^\']*\'|\S+')
-# Text without any of these holds no secret that the rules could find.
-_TRIGGER = re.compile(
-    r"token|secret|pass|cred|private|jwt|cookie|psk|auth|key|pwd|bearer|basic|sig=|code=|://|-----begin|eyj|\$[1256y]"
-    r"|AKIA|ASIA|hf_|nvapi-|gh[pousr]_|github_|dckr_|glpat-|sk-|xox|AIza|npm_|pypi-|hvs\.|glsa_|login|"
-    + "|".join(re.escape(name) for name, options in _PROGRAMS.items() if options and "pass" not in name),
-    re.IGNORECASE,
-)
+# Text without any of these holds no secret that the rules could find. One search for each is faster than a pattern of all.
+_TRIGGERS = (
+    "token", "secret", "pass", "cred", "private", "jwt", "cookie", "psk", "auth", "key", "pwd",
+    "bearer", "basic", "sig=", "code=", "://", "-----begin", "eyj", "login",
+    "$1", "$2", "$5", "$6", "$y", "akia", "asia", "hf_", "nvapi-", "ghp_", "gho_", "ghu_", "ghs_",
+    "ghr_", "github_", "dckr_", "glpat-", "sk-", "xox", "aiza", "npm_", "pypi-", "hvs.", "glsa_",
+    *(name for name, options in _PROGRAMS.items() if options and "pass" not in name),
+)  # fmt: skip
 
 
 def masked_value(name: str, value: str) -> str:
@@ -67,7 +68,7 @@ def masked_value(name: str, value: str) -> str:
 
 def masked(text: str) -> str:
     """Text of a file, a log or a library call without secrets. A JSON document keeps its structure; words may end with NUL as in procfs."""
-    if not _TRIGGER.search(text):
+    if not _may_hold_secret(text):
         return text
     if "\0" in text:
         return "\0".join(masked_words(text.split("\0")))
@@ -75,6 +76,11 @@ def masked(text: str) -> str:
     if document is not None:
         return document
     return "".join(_line(line) for line in masked_forms(text, MASK).splitlines(keepends=True))
+
+
+def _may_hold_secret(text: str) -> bool:
+    folded = text.casefold()
+    return any(trigger in folded for trigger in _TRIGGERS)
 
 
 def masked_words(words: Sequence[str]) -> list[str]:
@@ -181,7 +187,7 @@ def _word(word: str) -> str:
 
 
 def _line(line: str) -> str:
-    if not _TRIGGER.search(line):
+    if not _may_hold_secret(line):
         return line
     document = _json(line)
     if document is not None:
