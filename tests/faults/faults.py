@@ -257,8 +257,9 @@ def _bound_s(fault: Fault) -> float:
 
 def _judge(fault: Fault, run: Run, outcome: Outcome, seen: int) -> None:
     kind, outcome.error = fault.kind, run.error
-    in_time = fault.row == ENDING and run.code == 0  # it had ended before the fault had an effect
-    code = 0 if in_time else 2 if fault.variant == "absent" else kind.code
+    # It had ended before the fault had an effect, or only Python had not.
+    in_time = fault.row == ENDING and run.code in (0, -signal.SIGTERM, -signal.SIGHUP)
+    code = run.code if in_time else 2 if fault.variant == "absent" else kind.code
     if run.code != code:
         outcome.wrong_code = f"exit {run.code}, not {code}: {run.stderr[-800:]}"
     said = [] if in_time else kind.said(fault, run)
