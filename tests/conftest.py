@@ -81,6 +81,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
     # Tests run side by side. Threads of PyTorch and numpy that wait for each other would take the processors of other tests.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")  # so would ranks of MPI that wait
     _remove_of_dead(MPI_FOLDER)  # of runs that were killed
     daemons = set(Path(tempfile.gettempdir()).glob(f"{DAEMON_FOLDER}*"))
     folder = tempfile.mkdtemp(prefix=f"{MPI_FOLDER}{os.getpid()}-")

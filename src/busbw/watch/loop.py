@@ -14,6 +14,8 @@ def ticks(interval_s: float, stop: Event, count: int | None = None, last: int | 
     while (count is None or given < count) and (last is None or number < last):
         number += 1
         passed = int((time.monotonic() - start) / interval_s)  # deadlines that have passed, including the last one kept
+        if last is not None:
+            passed = min(passed, last)  # later ones are not asked for
         missed = max(0, passed - number)
         number += missed
         if stop.wait(max(0.0, start + number * interval_s - time.monotonic())):

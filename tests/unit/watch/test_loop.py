@@ -36,13 +36,15 @@ def test_readings_do_not_shift_later_ones(clock: Clock):
     assert at == pytest.approx([0.05 * (number + 1) for number in range(10)])
 
 
-def test_missed_deadlines_are_counted_and_not_made_up_for(clock: Clock):
+@pytest.mark.parametrize(("away_s", "counts"), [(0.35, [0, 0, 2, 0, 0, 0]), (2.0, [0, 0, 5])])
+def test_missed_deadlines_are_counted_and_not_made_up_for(clock: Clock, away_s: float, counts: list[int]):
     seen = []
     for missed in ticks(0.1, clock, last=8):
         seen.append(missed)
         if len(seen) == 2:
-            clock.now += 0.35  # over the third, fourth and fifth deadline
-    assert seen == [0, 0, 2, 0, 0, 0]
+            clock.now += away_s  # over the third, fourth and fifth deadline, or over the last
+    assert seen == counts
+    assert len(seen) + sum(seen) == 8
 
 
 def test_stop_ends_the_wait_at_once():
