@@ -66,12 +66,14 @@ def link(line: dict[str, Any], name: str) -> dict[str, Any]:
 
 def test_rates_are_those_of_what_was_sent(two_hosts):
     first, second = two_hosts.hosts
-    watches = [Watch(host, "--interval", "100ms", "--seconds", str(SENT_S + 2)) for host in (first, second)]
+    watches = [Watch(host, "--interval", "100ms") for host in (first, second)]
     for watch in watches:
         watch.wait(3)
     sent = int(subprocess.run(first.enter(sys.executable, "-c", SEND), capture_output=True, check=True, timeout=60).stdout)
     size = PACKET_BYTES + ETHERNET_BYTES
     for watch, host, way in zip(watches, (first, second), ("tx", "rx"), strict=True):
+        watch.wait(len(watch.lines) + 3)
+        watch.process.terminate()
         lines = watch.ended()
         moved = sum(link(line, host.interface).get(way, 0) * line["seconds"] for line in lines)
         assert moved == pytest.approx(sent * size, rel=0.01), "what the rates add up to"
