@@ -1,6 +1,8 @@
 """What gradients, optimizers and their states have to do, as contracts that every rank runs."""
 
+import gc
 import warnings
+import weakref
 
 import pytest
 import torch
@@ -126,6 +128,16 @@ def a_distributed_optimizer_is_of_its_own_class():
     scheduler.step()
     assert optimizer.param_groups[0]["lr"] == 0.05
     optimizer.load_state_dict(optimizer.state_dict())
+
+
+def an_optimizer_that_is_dropped_keeps_no_weights():
+    model = net()
+    optimizer = distributed(model)
+    trained(optimizer, model)
+    weights = [weakref.ref(one) for one in model.parameters()]
+    del model, optimizer
+    gc.collect()
+    assert [one for one in weights if one() is not None] == []
 
 
 def steps_are_guarded():

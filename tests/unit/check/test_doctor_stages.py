@@ -13,7 +13,7 @@ import pytest
 from busbw.check.doctor import examination, launching, login, networks, node
 from busbw.check.doctor.examination import commands, diagnosis, stages
 from busbw.check.doctor.patient import Patient, passed
-from busbw.check.doctor.patient import identity as told_by
+from busbw.check.doctor.patient import identity as found_identity
 from busbw.core.errors import NoMeasurement
 from busbw.core.finding import Verdict
 from busbw.core.version import __version__
@@ -383,4 +383,4 @@ def test_whether_all_bytes_arrived(monkeypatch, sent, whole):
 
 
 def test_an_older_busbw_tells_no_mtu():
-    assert told_by(said("h1", identity("h1") | {"mtus": {}}))["mtus"] == {"eth0": 0}
+    assert found_identity(said("h1", identity("h1") | {"mtus": {}}))["mtus"] == {"eth0": 0}

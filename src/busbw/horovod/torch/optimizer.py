@@ -2,6 +2,7 @@
 
 import contextlib
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -258,8 +259,20 @@ def DistributedOptimizer(
             if parameter.requires_grad:
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)  # as in Horovod, it exists before the first backward
-                parameter.register_post_accumulate_grad_hook(reducer.accumulated)
+                parameter.register_post_accumulate_grad_hook(_accumulated(reducer))
     return wrapped
+
+
+def _accumulated(reducer: _Reducer) -> Callable[[torch.Tensor], None]:
+    """A hook that does not keep the parameters: Python does not see what hooks of a parameter refer to."""
+    reference = weakref.ref(reducer)
+
+    def hook(parameter: torch.Tensor) -> None:
+        own = reference()
+        if own is not None:
+            own.accumulated(parameter)
+
+    return hook
 
 
 def _names(optimizer: torch.optim.Optimizer, named: Iterable[tuple[str, torch.Tensor]] | None) -> dict[torch.Tensor, str]:
