@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shlex
+import tempfile
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from busbw.core.reports import Gone, Here, Report, Stalled, encode
 from busbw.core.result import Library, Result
 from busbw.core.sweep import SweepSpec
 from busbw.launch.framing import FRAME_LINES, Framing
-from busbw.measure.events import FAILED_PREFIX, Ended, Failed, Started
+from busbw.measure.events import FAILED_PREFIX, Ended, Event, Failed, Started
 from busbw.measure.events import encode as event
 from busbw.measure.job import SweepJob
 from busbw.measure.record import Record
@@ -39,12 +40,25 @@ def say(told: Report | Failed | str) -> str:
     return f"echo {shlex.quote(text)} >&2; sleep 0.02"
 
 
+class Acknowledging(SweepOutput):
+    """Makes `taken` when the event of the start was taken: stdout and stderr are two pipes, which have no common order."""
+
+    def __init__(self, taken: Path) -> None:
+        super().__init__(Record(), view("csv"))
+        self.taken = taken
+
+    def take(self, told: Event) -> None:
+        super().take(told)
+        self.taken.touch()
+
+
 def ended(*told: Report | Failed | str, status: int = 3, then: str = "") -> BusbwError:
     work = SweepJob(sweep=SPEC, engine="mpi", ranks=2, limit_s=1.0, launch_limit_s=5.0)
-    started = f"echo {shlex.quote(event(Started(Result(SPEC))).decode().strip())}"
-    script = "; ".join([*map(say, HERE), started, *map(say, told), then or ":", f"exit {status}"])
-    with pytest.raises(BusbwError) as caught:
-        Follower(LauncherCommand(argv=[], job=work), SweepOutput(Record(), view("csv"))).follow(["sh", "-c", script], 10)
+    with tempfile.TemporaryDirectory() as folder, pytest.raises(BusbwError) as caught:
+        taken = Path(folder, "taken")
+        started = f"echo {shlex.quote(event(Started(Result(SPEC))).decode().strip())}; until [ -e {taken} ]; do sleep 0.01; done"
+        script = "; ".join([*map(say, HERE), started, *map(say, told), then or ":", f"exit {status}"])
+        Follower(LauncherCommand(argv=[], job=work), Acknowledging(taken)).follow(["sh", "-c", script], 10)
     return caught.value
 
 
