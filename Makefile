@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile -c constraints.txt
 ARGS ?= all_reduce -b 8 -e 64M -f 2
 FAULTS ?= --runs 300 --seed 1
-QUIET := tests/native/test_net_rates.py
+RATES := tests/native/test_net_rates.py # judges by rates, which needs an idle machine
 SYSTEM := $(addprefix tests/,e2e faults native netlab) # start processes and networks, and mostly wait
 FAST := $(addprefix tests/unit/,capture check cli core docs history host launch model stats views)
 # rustc links with cc
@@ -36,7 +36,7 @@ test: .venv/test.stamp ## lint, and run all tests; skips those whose program is 
 ifeq ($(CARGO),)
 	@echo "no cargo, or no cc: leaving out the Rust checks; install Rust 1.85 or newer (https://rustup.rs), and gcc (make test-tools)"
 endif
-	@$(MAKE) --no-print-directory --jobs=3 suite system $(if $(CARGO),cargo) && $(BIN)/python -m pytest -n 0 $(QUIET)
+	@$(MAKE) --no-print-directory --jobs=3 suite system $(if $(CARGO),cargo)
 
 test-tools: ## install what tests look for, as root on Debian; starts no service
 	tools/test_tools.sh
@@ -45,7 +45,7 @@ test-times: .venv/test.stamp ## the CPU seconds of each test file (TESTS=... for
 	PYTHONPATH=tools $(BIN)/python -m pytest -q -n 2 --dist loadgroup -p cpu_times $(TESTS)
 
 suite: .venv/test.stamp lint ## the tests of modules and of trainings
-	$(BIN)/python -m pytest -n 3 --dist loadgroup $(addprefix --ignore=,$(SYSTEM))
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(addprefix --ignore=,$(SYSTEM))
 
 lint: .venv/lint.stamp ## check formatting, lint, types and import layers
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .
@@ -59,7 +59,7 @@ cargo: plugin ## check formatting and lint of native/, and test it
 	cargo test --quiet $(NATIVE)
 
 system: .venv/test.stamp $(if $(CARGO),plugin) ## the tests of whole runs: command lines, faults, networks, the plugin
-	$(BIN)/python -m pytest -n 4 --dist loadgroup --ignore=$(QUIET) $(SYSTEM)
+	$(BIN)/python -m pytest -n 4 --dist loadgroup --ignore=$(RATES) $(SYSTEM)
 
 format: .venv/lint.stamp ## format the code
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix . $(if $(CARGO),&& cargo fmt --all $(NATIVE))
@@ -74,7 +74,7 @@ site: .venv/site.stamp ## build the documentation as web pages in site/, which n
 	rm -rf site && $(BIN)/python -m sphinx -qEnW --keep-going -c docs/site -d build/site . site && echo "open site/index.html"
 
 bench: .venv/test.stamp ## compare the mpi engine with a plain mpi4py loop, and the network plugin with plain TCP
-	$(BIN)/python benchmarks/mpi_overhead.py && $(BIN)/python benchmarks/net_loopback.py
+	$(BIN)/python benchmarks/mpi_overhead.py && $(BIN)/python benchmarks/net_loopback.py && $(BIN)/python -m pytest -n 0 $(RATES)
 
 faults: .venv/test.stamp ## inject 300 seeded faults on emulated hosts and check how each run ends (needs root; FAULTS=...)
 	$(BIN)/python tests/faults/run.py $(FAULTS)

@@ -60,6 +60,15 @@ def test_a_message_of_256_mib_arrives_between_small_ones(job, rail, version):
     assert received["sizes"] == sizes
 
 
+def test_headers_add_little_to_what_is_sent(job, own_rails):
+    rails = own_rails(1)
+    a, b = job(rails)
+    pair, (before,) = link(a, b)[0], rails.sent(0)
+    move(a, b, pair, messages([M] * 64))
+    (after,) = rails.sent(0)
+    assert 64 * M <= after - before <= 1.01 * 64 * M
+
+
 def test_a_posted_buffer_may_be_larger_than_its_message(job, rail, version):
     a, b = job(rail, version)
     sizes = [0, 1, 1000, 70_000, M + 1]

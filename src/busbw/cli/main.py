@@ -107,6 +107,7 @@ def _usage(error: click.ClickException, args: Sequence[str]) -> int:
 def entry() -> None:
     """The console script."""
     code = main()
-    if code == Exit.INTERRUPTED:  # one more Ctrl-C while the interpreter ends would end it by that signal
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if code == Exit.INTERRUPTED:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # one more Ctrl-C while the interpreter ends would end it by that signal
+        exec("")  # else Python ends by that signal if the first one came in generated code, as importing a dataclass runs
     sys.exit(code)

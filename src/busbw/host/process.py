@@ -50,6 +50,12 @@ def fatal_signal(pid: int) -> int:
     return int(fields[49]) & 0x7F if fields and fields[0] in ENDED else 0
 
 
+def has_no_variables(pid: int) -> bool:
+    """Whether it was started with an empty environment. While a process executes a new program, /proc shows none either."""
+    fields = _read(pid, "stat").rpartition(")")[2].split()
+    return len(fields) > 48 and fields[47] == fields[48] != "0"  # proc(5): env_start, env_end
+
+
 def parent(pid: int) -> int:
     """The process that started it, or has taken it over; 0 if there is no such process."""
     return (stat_fields(_read(pid, "stat")) or (GONE, 0))[1]

@@ -13,7 +13,7 @@ HOSTS_FILE, SSH_CONFIG = "/etc/hosts", "/etc/ssh/ssh_config"
 SSH_CONFIGS = {SSH_CONFIG: "ssh_config", str(Path("~root/.ssh/config").expanduser()): "ssh_config.user"}
 _SYS = "mount -n -t sysfs sysfs /sys"  # /sys/class/net shows the network in which it was mounted
 # All hosts share this machine's cores without knowing it: ranks that wait must yield.
-_YIELD = {"OMPI_MCA_mpi_yield_when_idle": "1"}
+YIELD = {"OMPI_MCA_mpi_yield_when_idle": "1"}
 # A machine may forbid Open MPI to start anything on other hosts; a lab's hosts are its own.
 _DROPPED = ("OMPI_MCA_plm", "PRTE_MCA_plm")
 
@@ -43,7 +43,7 @@ def mounts(lab: Lab) -> str:
 
 def variables(lab: Lab, host: LabHost) -> dict[str, str]:
     """What a host's processes need beside the user's environment."""
-    found = dict(_YIELD)
+    found = dict(YIELD)
     if host.gpus or lab.spec.gpus == 0:
         found["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, host.gpus))
     if lab.shares_gpus:

@@ -14,7 +14,7 @@ from busbw.host import process
 
 MARKER = "BUSBW_JOB"  # in the environment of every process of a job, because mpirun's local ranks leave its process group
 KILL_LIMIT_S = 5.0
-EXEC_READS, EXEC_S = 50, 0.001  # of an environment that is empty while its process executes a new program
+EXEC_READS, EXEC_S = 500, 0.001  # of an environment that is empty while its process executes a new program
 SHARED = Path("/dev/shm")
 # Open MPI 5, Open MPI 4, NCCL. Other segments may belong to other jobs, such as those of CUDA MPS.
 _SEGMENTS = tuple(f"{SHARED}/{name}" for name in ("sm_segment.", "vader_segment.", "nccl-"))
@@ -146,7 +146,7 @@ def _environment(pid: int) -> bytes:
     """The environment of a process. OSError if it has exited, is another user's, or hangs."""
     for _ in range(EXEC_READS):
         found = process.of_memory(pid, "environ")
-        if found or not _has_program(pid):
+        if found or process.has_no_variables(pid) or not _has_program(pid):
             break
         time.sleep(EXEC_S)
     return found

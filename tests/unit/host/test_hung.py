@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from queue import Queue
 
 import pytest
 
@@ -10,17 +11,18 @@ from busbw.host import hung
 
 def test_a_read_that_hangs_is_given_up_and_not_begun_again_until_it_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hung, "LIMIT_S", 0.01)
-    stuck, begun = tmp_path / "stuck", []
+    stuck, begun = tmp_path / "stuck", Queue[int]()
     os.mkfifo(stuck)
 
     def read() -> bytes:
-        begun.append(1)
+        begun.put(1)
         return stuck.read_bytes()
 
     for _ in range(3):
         with pytest.raises(TimeoutError):
             hung.answer("it", read)
-    assert len(begun) == 1
+    begun.get(timeout=30)
+    assert begun.empty()
     monkeypatch.setattr(hung, "LIMIT_S", 30)
     assert hung.answer("other", lambda: 7) == 7
     earlier = hung._silent["it"]

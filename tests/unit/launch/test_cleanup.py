@@ -2,9 +2,13 @@
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
-from busbw.launch.cleanup import MARKER, Cleanup
+import pytest
+
+from busbw.host import process
+from busbw.launch.cleanup import MARKER, Cleanup, variables
 
 
 def test_a_process_is_found_at_any_moment_also_while_it_executes_another_program(tmp_path: Path) -> None:
@@ -12,9 +16,20 @@ def test_a_process_is_found_at_any_moment_also_while_it_executes_another_program
     program.write_text('#!/bin/sh\nexec "$0"\n')  # the kernel shows no environment for a part of this
     program.chmod(0o755)
     job = Cleanup(f"again{os.getpid()}")
-    with subprocess.Popen([str(program)], env={MARKER: f"again{os.getpid()}", "PATH": os.environ["PATH"]}) as process:
+    with subprocess.Popen([str(program)], env={MARKER: f"again{os.getpid()}", "PATH": os.environ["PATH"]}) as again:
         try:
-            assert all(job.pids() == [process.pid] for _ in range(300))
+            assert all(job.pids() == [again.pid] for _ in range(300))
         finally:
-            process.kill()
+            again.kill()
     assert job.pids() == []
+
+
+def test_a_process_without_variables_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("busbw.launch.cleanup.EXEC_S", 3600.0)
+    with subprocess.Popen(["sleep", "600"], env={}) as asleep:
+        try:
+            while not process.has_no_variables(asleep.pid):  # it still executes
+                time.sleep(0.01)
+            assert variables(asleep.pid) == {}
+        finally:
+            asleep.kill()
