@@ -53,7 +53,10 @@ def fatal_signal(pid: int) -> int:
 def has_no_variables(pid: int) -> bool:
     """Whether it was started with an empty environment. While a process executes a new program, /proc shows none either."""
     fields = _read(pid, "stat").rpartition(")")[2].split()
-    return len(fields) > 48 and fields[47] == fields[48] != "0"  # proc(5): env_start, env_end
+    if len(fields) < 49:
+        return False
+    start_code, env_start, env_end = fields[23], fields[47], fields[48]  # proc(5); Linux sets the first last
+    return start_code != "0" and env_start == env_end
 
 
 def parent(pid: int) -> int:
