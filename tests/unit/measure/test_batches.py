@@ -17,7 +17,7 @@ from busbw.measure.clocks import Clocks, identity
 from busbw.measure.plan import Calls, Rates
 from busbw.stats.sampling import reported_interval
 
-SPEC = SweepSpec(collective="all_reduce", sampling=Sampling())
+SPEC = SweepSpec(collective="all_reduce", sampling=Sampling(max_time_s=60))
 
 
 def engine(ranks: int = 4, **parameters: float) -> SimEngine:
@@ -90,7 +90,7 @@ def test_all_ranks_enqueue_the_same_number_of_fences() -> None:
 
 
 def test_an_engine_without_noise_needs_the_fewest_samples() -> None:
-    cell = sampled(engine(noise=0.001, alpha_us=20.0), Sampling())
+    cell = sampled(engine(noise=0.001, alpha_us=20.0), Sampling(max_time_s=60))
     assert (len(cell.samples_s or []), cell.stopped, cell.dropped) == (8, "ok", 0)
     assert cell.low_s is not None
     assert cell.high_s is not None
@@ -100,7 +100,7 @@ def test_an_engine_without_noise_needs_the_fewest_samples() -> None:
 
 
 def test_lateness_is_separate_from_operation_time() -> None:
-    cell = sampled(engine(alpha_us=20.0, late_rank=2, late_us=100.0), Sampling())
+    cell = sampled(engine(alpha_us=20.0, late_rank=2, late_us=100.0), Sampling(max_time_s=60))
     assert cell.time_s == pytest.approx(120e-6, rel=0.01), "from the first rank's start"
     assert cell.op_s == pytest.approx(20e-6, rel=0.05), "as the last rank measured it"
     assert cell.late_s == [pytest.approx(0.0, abs=1e-9)] * 2 + [pytest.approx(100e-6, rel=1e-3)] + [pytest.approx(0.0, abs=1e-9)]
@@ -108,9 +108,9 @@ def test_lateness_is_separate_from_operation_time() -> None:
 
 def test_a_group_of_operations_counts_as_that_many() -> None:
     made = engine(alpha_us=20.0)
-    seen = precise.run(HeldBatches(made, SPEC), SoloControl(), [made.grouped([launch(made)] * 5)], Sampling(), 1e-4)
+    seen = precise.run(HeldBatches(made, SPEC), SoloControl(), [made.grouped([launch(made)] * 5)], Sampling(max_time_s=60), 1e-4)
     assert seen is not None
-    assert precise.cell(seen, Sampling(), 5, Rates(1e6, 1.0)).time_s == pytest.approx(20e-6, rel=0.01)
+    assert precise.cell(seen, Sampling(max_time_s=60), 5, Rates(1e6, 1.0)).time_s == pytest.approx(20e-6, rel=0.01)
 
 
 def test_a_fixed_sample_count_is_kept() -> None:
@@ -150,8 +150,8 @@ def test_the_clock_tick_is_found_and_widens_the_interval() -> None:
     assert batches.tick_s == pytest.approx(32e-9)
     seen = precise.run(batches, SoloControl(), [launch(made)], Sampling(fixed=20), 1e-5)
     assert seen is not None
-    cell = precise.cell(seen, Sampling(), 1, Rates(1e6, 1.0))
-    plain = reported_interval(seen.longest_s, Sampling().confidence)
+    cell = precise.cell(seen, Sampling(max_time_s=60), 1, Rates(1e6, 1.0))
+    plain = reported_interval(seen.longest_s, Sampling(max_time_s=60).confidence)
     assert plain is not None
     assert (cell.tick_s, cell.low_s, cell.high_s) == (32e-9, pytest.approx(plain[0] - 32e-9), pytest.approx(plain[1] + 32e-9))
 
@@ -174,11 +174,11 @@ def test_one_process_has_one_clock() -> None:
 
 def test_no_lateness_for_collectives_that_end_early() -> None:
     made = engine(alpha_us=20.0, late_rank=2, late_us=100.0)
-    seen = precise.run(HeldBatches(made, SPEC), SoloControl(), [launch(made)], Sampling(), 1e-5)
+    seen = precise.run(HeldBatches(made, SPEC), SoloControl(), [launch(made)], Sampling(max_time_s=60), 1e-5)
     assert seen is not None
-    free = precise.cell(seen, Sampling(), 1, Rates(1e6, 1.0), synchronizes=False)
+    free = precise.cell(seen, Sampling(max_time_s=60), 1, Rates(1e6, 1.0), synchronizes=False)
     assert (free.op_s, free.skew_s, free.late_s, free.ends_s) == (None, None, None, None)
-    assert precise.cell(seen, Sampling(), 1, Rates(1e6, 1.0)).skew_s == pytest.approx(100e-6, rel=1e-3)
+    assert precise.cell(seen, Sampling(max_time_s=60), 1, Rates(1e6, 1.0)).skew_s == pytest.approx(100e-6, rel=1e-3)
 
 
 def test_the_end_of_each_rank_counts_from_the_first_start() -> None:

@@ -178,7 +178,14 @@ def test_check_timed_finds_errors_that_ordinary_checks_miss(measured: Measure, n
 
 @pytest.mark.parametrize("grouped", [1, 3])
 def test_check_timed_checks_only_offsets_precise_timing_wrote(measured: Measure, grouped: int) -> None:
-    fields = {"check": 1, "check_timed": True, "max_bytes": 65536, "step_factor": 8, "agg_iters": grouped, "sampling": Sampling()}
+    fields = {
+        "check": 1,
+        "check_timed": True,
+        "max_bytes": 65536,
+        "step_factor": 8,
+        "agg_iters": grouped,
+        "sampling": Sampling(max_time_s=60),
+    }
     assert [cell.wrong for cell in measured("broadcast", **fields).cells] == [0] * 6
 
 

@@ -19,7 +19,7 @@ from busbw.session.sink import Sink
 
 
 def test_a_sweep_by_name_returns_rows_and_findings() -> None:
-    spec = busbw.SweepSpec(collective="all_reduce", min_bytes=1024, max_bytes=4096, step_factor=2, sampling=busbw.Sampling())
+    spec = busbw.SweepSpec(collective="all_reduce", min_bytes=1024, max_bytes=4096, step_factor=2, sampling=busbw.Sampling(max_time_s=60))
     result = busbw.run(spec, engine="sim", ranks=4, ideal="400")
     assert isinstance(result, busbw.Result)
     assert [row.size_bytes for row in result.rows] == [1024, 2048, 4096]

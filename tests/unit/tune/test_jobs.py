@@ -20,7 +20,7 @@ from busbw.tune import recheck
 from busbw.tune.checking import check_file, refuse_other
 from busbw.tune.jobs import MOST_FAILURES, Jobs, Listener, system_of
 
-SPEC = SweepSpec(collective="all_reduce", min_bytes=1024, max_bytes=4096, step_factor=4, check=0, sampling=Sampling())
+SPEC = SweepSpec(collective="all_reduce", min_bytes=1024, max_bytes=4096, step_factor=4, check=0, sampling=Sampling(max_time_s=60))
 HERE = TunedSystem(device="simulated GPU", ranks=4, hosts=1, nccl=0)
 TREES = [Choice("Tree", protocol) for protocol in ("LL", "LL128", "Simple")]
 DIES = "rank 1 ended in all_reduce with {} (--sim dies_algo)"

@@ -29,7 +29,7 @@ from busbw.views.tuning import text
 
 SMALL, LARGE = 1024, 4096
 OWN, FOUND = Choice("Ring", "LL"), Choice("Tree", "LL", 2)
-SPEC = SweepSpec(collective="all_reduce", min_bytes=SMALL, max_bytes=LARGE, step_factor=4, check=0, sampling=Sampling())
+SPEC = SweepSpec(collective="all_reduce", min_bytes=SMALL, max_bytes=LARGE, step_factor=4, check=0, sampling=Sampling(max_time_s=60))
 
 
 def trial(size: int, share: float) -> Trial:
