@@ -70,22 +70,31 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     scheduler sends them to it too, and launchers take a second one as an order to end at once.
     NoMeasurement if it cannot be started.
     """
-    try:
-        child = subprocess.Popen(argv, env=dict(environ))
-    except OSError as error:
-        raise NoMeasurement(f"{argv[0]}: {error.strerror}", "give the command after --, as you would start it") from error
+    children: list[subprocess.Popen[bytes]] = []
+
+    def send(number: int) -> None:
+        for child in children:
+            child.send_signal(number)
 
     def pass_on(number: int, _frame: object) -> None:
-        timer = threading.Timer(PASS_ON_S, child.send_signal, (number,))
+        timer = threading.Timer(PASS_ON_S, send, (number,))
         timer.daemon = True
         timer.start()
 
     passed_on = [number for number in PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
-    before = {number: signal.signal(number, pass_on) for number in passed_on}
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = {number: signal.signal(number, pass_on) for number in passed_on}  # before the start: one that comes then is not lost
     try:
-        code = child.wait()
+        children.append(_started(argv, environ))
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)  # after it: the command would inherit that
+        code = children[0].wait()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
     return code if code >= 0 else 128 - code
+
+
+def _started(argv: Sequence[str], environ: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+    try:
+        return subprocess.Popen(argv, env=dict(environ))
+    except OSError as error:
+        raise NoMeasurement(f"{argv[0]}: {error.strerror}", "give the command after --, as you would start it") from error

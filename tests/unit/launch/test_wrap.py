@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,3 +83,14 @@ def test_termination_is_passed_on(tmp_path: Path) -> None:
     child.send_signal(signal.SIGTERM)
     assert child.wait(20) == 5
     assert seen.exists()
+
+
+def test_a_termination_while_the_command_starts_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = subprocess.Popen
+
+    def terminated(*words: Any, **more: Any) -> "subprocess.Popen[bytes]":
+        os.kill(os.getpid(), signal.SIGTERM)
+        return start(*words, **more)
+
+    monkeypatch.setattr("busbw.launch.wrap.subprocess.Popen", terminated)
+    assert wrap.run(["sleep", "600"], os.environ) == 128 + signal.SIGTERM
