@@ -10,10 +10,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from history_runs import add, refused, result
 
 from busbw.core import wire
 from busbw.core.cells import cells
-from busbw.core.errors import BusbwError, TimedOut, UsageError
+from busbw.core.errors import TimedOut, UsageError
 from busbw.core.result import Cell, Result, Row
 from busbw.core.sweep import SweepSpec
 from busbw.core.traffic import traffic
@@ -23,29 +24,6 @@ from busbw.history.store import default_path, opened
 from busbw.history.stored import stored
 
 MANY = 25
-
-
-def result(number: int = 0, samples: int = 0, **fields: object) -> Result:
-    """A run of two sizes whose times depend on `number`."""
-    rows = [
-        Row(size, size // 4, "float", "sum", -1, Cell(1e-3 + number * 1e-9, 1e9, 2e9, samples_s=[1e-3] * samples), Cell(2e-3, 1e9, 1e9), 20)
-        for size in (8, 16)
-    ]
-    base = Result(SweepSpec(collective="all_reduce"), start=f"2026-11-{number % 28 + 1:02} 10:00:00", rows=rows, complete=True)
-    return msgspec.structs.replace(base, **fields)
-
-
-def add(file: Path, *results: Result) -> None:
-    with opened(file, create=True) as history:
-        history.add(results)
-
-
-def refused(file: Path, *, create: bool = True, wait_s: float = 0.2) -> BusbwError:
-    with pytest.raises(BusbwError) as caught, opened(file, create=create, wait_s=wait_s) as history:
-        history.add([result()])
-    assert str(file) in caught.value.message
-    assert caught.value.hint
-    return caught.value
 
 
 def test_only_its_owner_reads_a_new_history_and_a_shared_one_stays_shared(tmp_path: Path) -> None:
