@@ -34,7 +34,7 @@ def run(
     try:
         forge.stdin.write(json.dumps(request) + "\n")
         forge.stdin.flush()
-        assert select.select([forge.stdout], [], [], LIMIT_S)[0], f"{module} has not ended within {LIMIT_S} s"
+        assert select.select([forge.stdout], [], [], LIMIT_S)[0], f"{module} has not ended within {LIMIT_S} s\n{_stacks(folder)}"
         assert forge.stdout.readline() == "0\n"
     except BaseException:  # another job gets another
         _forge.cache_clear()
@@ -67,6 +67,11 @@ def all_well(said: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for one in said:
         assert one["code"] == 0, one["stderr"][-4000:]
     return said
+
+
+def _stacks(folder: Path) -> str:
+    """The end of what each rank wrote to stderr: where it waits."""
+    return "\n".join(f"{file.name}: {file.read_text()[-3000:]}" for file in sorted(folder.glob("*.err")))
 
 
 def _said(folder: Path, rank: int) -> dict[str, Any]:

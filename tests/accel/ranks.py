@@ -1,5 +1,6 @@
 """`ranks.py FOLDER RANKS HOSTS MODULE SCENARIO...`, see forge.py: each rank is a fork that runs all and writes FOLDER/<rank>.out."""
 
+import faulthandler
 import gc
 import importlib
 import json
@@ -14,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 LIMIT = timedelta(seconds=120)
+STACKS_S = 90  # before the test stops waiting for the job
 
 
 def keeper() -> int:
@@ -30,9 +32,10 @@ def keeper() -> int:
 
 
 def redirect(folder: Path, number: int) -> None:
-    """What a rank writes goes to its files."""
+    """What a rank writes goes to its files, and where its threads are if it does not end."""
     for descriptor, kind in ((1, "out"), (2, "err")):
         os.dup2(os.open(folder / f"{number}.{kind}", os.O_CREAT | os.O_WRONLY | os.O_APPEND), descriptor)
+    faulthandler.dump_traceback_later(STACKS_S, file=2)
 
 
 def loaded(module: str) -> str:

@@ -169,6 +169,26 @@ def an_elastic_training_goes_on():
     assert len(state.sampler.remaining_indices) == 20
 
 
+def a_rank_that_notices_a_failure_after_others_left_goes_on():
+    seen = []
+
+    @hvd.elastic.run
+    def train(state):
+        seen.append(hvd.rank())
+        if len(seen) == 1:
+            try:
+                hvd.allreduce(torch.ones(2 + hvd.rank()), name="wrong")
+            except hvd.HorovodInternalError:
+                if hvd.rank() > 0:
+                    with fails("shut down"):
+                        hvd.allreduce(torch.ones(1), name="after rank 0 left")
+                raise
+        return hvd.allreduce(mine(1), name="again", op=hvd.Sum)
+
+    assert (train(hvd.elastic.ObjectState(partial(hvd.broadcast_object, root_rank=0), hvd.rank)) == total()).all()
+    assert seen == [hvd.rank()] * 2
+
+
 class Own(hvd.elastic.State):
     def __init__(self, step):
         super().__init__(hvd.broadcast_object, hvd.rank)

@@ -77,9 +77,6 @@ def test_rates_are_those_of_what_was_sent(two_hosts):
         lines = watch.ended()
         moved = sum(link(line, host.interface).get(way, 0) * line["seconds"] for line in lines)
         assert moved == pytest.approx(sent * size, rel=0.01), "what the rates add up to"
-        rates = sorted(link(line, host.interface).get(way, 0) for line in lines)
-        steady = [rate for rate in rates if rate > 0.5 * PER_S * size]
-        assert steady[len(steady) // 2] == pytest.approx(PER_S * size, rel=0.2), "the rate while it is sent"
         assert all("rate" not in link(line, host.interface) for line in lines), "a virtual interface has no line rate"
 
 

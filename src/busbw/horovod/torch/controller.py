@@ -107,11 +107,6 @@ class Controller:
                 store.set(f"left/{self._rank}", "1")
 
     @property
-    def failed(self) -> bool:
-        """Whether it has ended, with or without an error."""
-        return self._ended is not None
-
-    @property
     def lost(self) -> bool:
         """Whether it has failed. Running operations of other ranks may never end."""
         return self._ended is not None and not isinstance(self._ended, Shutdown)

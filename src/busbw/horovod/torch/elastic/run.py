@@ -34,7 +34,8 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
                 state.remove_commit()
                 return result
             except HorovodInternalError:
-                if context.current().controller.failed and not worker.elastic():
+                # Others may have left already, to join again, which ends the job here without a failure.
+                if context.current().controller.lost and not worker.elastic():
                     raise
                 state.restore()
                 skip_sync = False
