@@ -88,7 +88,7 @@ class Peer:
     def kill(self) -> None:
         """SIGKILL."""
         self.process.kill()
-        self.process.wait(5)  # it has ended when this returns
+        self.process.wait(60)  # it has ended when this returns
 
     def stop(self) -> int:
         """Close its input and return its exit status. `wrote` keeps its standard error."""
@@ -96,7 +96,7 @@ class Peer:
         try:
             with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.close()
-            return self.process.wait(10)
+            return self.process.wait(60)
         finally:
             self.process.kill()
             self.process.stdout.close()

@@ -38,8 +38,7 @@ def read() -> dict[Ends, Counts]:
             if not str(entry.readlink()).startswith("socket:"):
                 continue
             with socket.socket(fileno=os.dup(int(entry.name))) as one:
-                if one.family in (socket.AF_INET, socket.AF_INET6) and one.type == socket.SOCK_STREAM:
-                    found[_ends(one)] = _counts(one.getsockopt(socket.IPPROTO_TCP, _INFO, _BYTES))
+                found[_ends(one)] = counts(one.getsockopt(socket.IPPROTO_TCP, _INFO, _BYTES))  # OSError unless it is of TCP
     return found
 
 
@@ -49,7 +48,8 @@ def _ends(one: socket.socket) -> Ends:
     return own.removeprefix("::ffff:"), own_port, peer.removeprefix("::ffff:"), peer_port
 
 
-def _counts(info: bytes) -> Counts:
+def counts(info: bytes) -> Counts:
+    """Of a struct tcp_info. 0 for what a kernel does not count."""
     resent, sent = (struct.unpack_from("=I", info, at)[0] if len(info) >= at + 4 else 0 for at in (_RESENT, _SENT))
     return Counts(info[_TIMEOUTS], resent, sent)
 

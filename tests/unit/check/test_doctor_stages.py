@@ -282,6 +282,8 @@ def test_command_lines_name_the_network_that_works(monkeypatch):
     assert list(commands(one)) == ["mpirun"]
     one.hosts, one.networks = (Host("h1", 2), Host("h2", 2)), []
     assert "--rdzv-endpoint h1:29500" in commands(one)["torchrun, on each host"]
+    one.hosts = (Host("h1"), Host("h2"))
+    assert examination.shlex.split(commands(one)["mpirun"])[1] == "2", "one rank each where nobody says how many"
 
 
 @pytest.mark.parametrize(

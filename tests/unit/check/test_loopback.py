@@ -1,5 +1,6 @@
 """GPUDirect RDMA of one host. There is no GPU here: a program in the place of perftest listens, connects and prints its table."""
 
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ PASS, WARN, FAIL, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verd
 PROGRAM = f"""#!{sys.executable} -SE
 import socket, sys, time
 words = sys.argv[1:]
+with open(sys.argv[0] + ".asked", "a") as asked: print(*words, file=asked)
 if "--version" in words: print("Version: 6.20"); sys.exit()
 if "--help" in words: print("--use_cuda=<gpu> --bind_source_ip"); sys.exit()
 port, device = int(words[words.index("-p") + 1]), words[words.index("-d") + 1]
@@ -51,6 +53,14 @@ def test_each_port_runs_with_its_nearest_gpu(program):
     ]  # fmt: skip
     assert "Couldn't allocate MR" in said.loops[1].error
     assert not perftest._running, "no server is left"
+
+
+@pytest.mark.parametrize(("layer", "gid"), [("Ethernet", ["3"]), ("InfiniBand", [])])
+def test_only_a_port_of_roce_is_given_a_gid_of_roce_v2(program, layer, gid):
+    loops(Machine(healthy(gpus=1, ports=1, layer=layer).source()), 1.0)
+    runs = [line.split() for line in Path(f"{program}.asked").read_text().splitlines() if "--use_cuda=0" in line]
+    given = [[value for name, value in itertools.pairwise(words) if name == "-x"] for words in runs]
+    assert given == [gid, gid]
 
 
 def test_port_that_is_down_is_left_out(program):

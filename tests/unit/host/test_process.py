@@ -78,6 +78,17 @@ def test_a_process_has_a_parent_and_a_start() -> None:
     assert (process.start_time(child.pid), process.parent(child.pid)) == (0, 0)
 
 
+def test_children_and_their_command_lines() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    assert process.children(os.getpid())[child.pid] in "SRD"
+    assert process.command(child.pid) == "sleep 60"
+    child.kill()
+    child.wait()
+    assert process.children(child.pid) == {}
+    assert process.command(child.pid) == ""
+    assert not process.has_no_variables(child.pid)
+
+
 def test_siblings_are_those_of_the_same_parent() -> None:
     code = "import sys; from busbw.host import process; sys.stdin.readline(); print(*process.siblings())"
     argv = [sys.executable, "-c", code]

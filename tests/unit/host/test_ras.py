@@ -14,10 +14,10 @@ Answer = Callable[[bytes], bytes | None]
 
 
 @contextlib.contextmanager
-def server(answer: Answer) -> Iterator[tuple[tuple[str, int], list[bytes]]]:
-    """A service of one connection: each line is answered by `answer`; None ends it."""
+def server(answer: Answer, *, stalls: bool = False) -> Iterator[tuple[tuple[str, int], list[bytes]]]:
+    """A service of one connection: each line is answered by `answer`; None ends it. The report does too, unless it `stalls`."""
     heard: list[bytes] = []
-    listening = socket.create_server(("127.0.0.1", 0))
+    listening, over = socket.create_server(("127.0.0.1", 0)), threading.Event()
 
     def serve() -> None:
         with contextlib.suppress(OSError):
@@ -30,6 +30,7 @@ def server(answer: Answer) -> Iterator[tuple[tuple[str, int], list[bytes]]]:
                         return
                     line.sendall(reply)
                     if word == b"STATUS\n":
+                        over.wait(60 if stalls else 0)
                         return
 
     thread = threading.Thread(target=serve)
@@ -37,6 +38,7 @@ def server(answer: Answer) -> Iterator[tuple[tuple[str, int], list[bytes]]]:
     try:
         yield listening.getsockname()[:2], heard
     finally:
+        over.set()
         listening.close()
         thread.join(5)
 
@@ -66,6 +68,11 @@ def test_another_service_on_the_ras_port_is_reported() -> None:
 def test_a_silent_service_is_abandoned_in_time() -> None:
     with server(lambda _: b"") as (where, _), pytest.raises(Unavailable):
         status(where, 0.5)
+
+
+def test_a_report_that_stalls_is_returned_as_far_as_it_came() -> None:
+    with server(as_nccl, stalls=True) as (where, _):
+        assert status(where, 0.5).count("Job summary") == 9000
 
 
 def test_a_stopped_listener_on_the_port_is_skipped() -> None:

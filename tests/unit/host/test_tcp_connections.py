@@ -1,6 +1,7 @@
 """TCP connections of this process: what each has sent, and which lose packets."""
 
 import socket
+import struct
 from collections.abc import Iterator
 
 import pytest
@@ -25,11 +26,32 @@ def test_the_segments_of_each_connection_are_counted(connected: socket.socket) -
     assert all(here[:2] != connected.getsockname() for here in tcp_connections.lossy({}))
 
 
+def test_only_connections_of_tcp_are_counted(connected: socket.socket) -> None:
+    before = set(tcp_connections.read())
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams, socket.create_server(("127.0.0.1", 0)):
+        datagrams.connect(connected.getpeername())
+        left, right = socket.socketpair()
+        with left, right:
+            assert set(tcp_connections.read()) == before
+
+
+@pytest.mark.parametrize(
+    ("length", "found"), [(232, (7, 11, 13)), (160, (7, 11, 13)), (159, (7, 11, 0)), (104, (7, 11, 0)), (103, (7, 0, 0))]
+)
+def test_counts_are_read_at_their_places_also_from_older_kernels(length: int, found: tuple[int, int, int]) -> None:
+    info = bytearray(b"\xff" * 232)
+    info[2] = 7
+    struct.pack_into("=I", info, 100, 11)
+    struct.pack_into("=I", info, 156, 13)
+    assert tcp_connections.counts(bytes(info[:length])) == Counts(*found)
+
+
 @pytest.mark.parametrize(
     ("before", "now", "lossy"),
     [
         (None, Counts(0, 0, 1000), None),
         (None, Counts(0, 1, 2), None),  # one segment proves nothing
+        (None, Counts(0, 2, 3), (2, 3)),
         (None, Counts(0, 20, 1000), None),
         (None, Counts(0, 21, 1000), (21, 1000)),
         (Counts(0, 0, 990), Counts(0, 5, 1000), (5, 10)),  # what was sent before does not hide what is lost now
