@@ -66,7 +66,6 @@ class Run:
         self.began = False  # the table's header is there: the sweep begins
         self.heard: list[tuple[float, str]] = []  # lines of stderr, and when they came
         self._undo = contextlib.ExitStack()
-        self.temporary = Path(self._undo.enter_context(tempfile.TemporaryDirectory(prefix="bbf-", ignore_cleanup_errors=True)))
         self._shared: set[str] = set()  # files in /dev/shm that its processes had mapped
         self._reads = threading.Event()
         self._reads.set()
@@ -76,8 +75,11 @@ class Run:
         self._readers: list[threading.Thread] = []
 
     def __enter__(self) -> "Run":
-        if self._netlab is not None:
-            self.lab = self._undo.enter_context(self._netlab.lab())
+        with contextlib.ExitStack() as undo:
+            self.temporary = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="bbf-", ignore_cleanup_errors=True)))
+            if self._netlab is not None:
+                self.lab = undo.enter_context(self._netlab.lab())
+            self._undo = undo.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -6,8 +6,6 @@ choose by addresses and ports, as switches do for equal-cost routes.
 
 import contextlib
 import ipaddress
-import os
-import shutil
 import subprocess
 import time
 import uuid
@@ -78,9 +76,7 @@ def paths(count: int, family: str = IPV4, forget: bool = False) -> Iterator[Path
 
     With `forget`, ports of closed streams are free at once and not after a minute.
     """
-    missing = [program for program in ("ip", "tc") if not shutil.which(program)]
-    if os.geteuid() != 0 or missing:
-        raise netlab.Unavailable(f"no {' nor '.join(missing)} here" if missing else "not root")
+    netlab.check_programs()
     token = uuid.uuid4().hex[:6]
     with contextlib.ExitStack() as undo:
         hosts = [Host(f"bb{token}h{n}", ["out"], [_address(family, n, 1)]) for n in (1, 2)]

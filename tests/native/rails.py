@@ -5,8 +5,6 @@ Rail r has the networks 10.78.r.0/24 and fd78:0:0:r::/64; host 1 and 2 have the 
 
 import contextlib
 import ipaddress
-import os
-import shutil
 import subprocess
 import time
 import uuid
@@ -90,9 +88,7 @@ class Rails:
 @contextlib.contextmanager
 def rails(count: int = 1, family: str = IPV4) -> Iterator[Rails]:
     """Two hosts with `count` rails and addresses of one family; all are removed at the end. Unavailable."""
-    missing = [program for program in ("ip", "tc") if not shutil.which(program)]
-    if os.geteuid() != 0 or missing:
-        raise netlab.Unavailable(f"no {' nor '.join(missing)} here" if missing else "not root")
+    netlab.check_programs()
     token = uuid.uuid4().hex[:6]
     with contextlib.ExitStack() as undo:
         switch = f"bb{token}sw"

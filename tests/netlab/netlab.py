@@ -5,6 +5,7 @@ All hosts use all cores, and start programs on each other through the lab's agen
 
 import contextlib
 import os
+import shutil
 import subprocess
 import time
 import uuid
@@ -90,12 +91,22 @@ class Lab:
         return entering.environment(self.made, self.made.hosts[0], os.environ)
 
 
+def check_programs() -> None:
+    """Unavailable, with what brings it, where a program is missing by which tests change networks, or the user may not."""
+    missing = [program for program in ("ip", "tc") if not shutil.which(program)]
+    if missing:
+        raise Unavailable(f"no {' nor '.join(missing)}: make test-tools")
+    if os.geteuid() != 0:
+        raise Unavailable("not root")
+
+
 @contextlib.contextmanager
 def lab(hosts: int = 2, rate_mbit: float | None = None, mtu: int = 9000, sshd: bool = False) -> Iterator[Lab]:
     """`hosts` emulated hosts with addresses 10.77.0.1 on; `rate_mbit` limits what each sends.
 
     Everything is gone at the end, processes included. Unavailable where this machine cannot do it.
     """
+    check_programs()
     token = uuid.uuid4().hex[:6]
     names = [f"h{number}-{token}" for number in range(1, hosts + 1)]
     spec = labs.LabSpec(name=f"test-{token}", names=names, shape=_shape(rate_mbit), mtu=mtu, sshd=sshd, gpus=0, share_cores=True)

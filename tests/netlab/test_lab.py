@@ -336,6 +336,7 @@ def test_a_full_disk_is_said_and_nothing_is_left(name):
     assert done.stdout.split() == ["/run:", "netns", "/run/netns:"]
 
 
+@pytest.mark.skipif(not Path("/etc/ssh/ssh_config").exists(), reason="no ssh: make test-tools")
 def test_settings_of_ssh_on_this_machine_do_not_keep_hosts_from_each_other(name, tmp_path):
     """Port and jump host are usual settings; a lab's ssh ignores them for its hosts, and only for these."""
     config = tmp_path / "ssh_config"

@@ -94,6 +94,12 @@ def test_a_host_that_refuses_is_named(open_mpi, two_hosts, monkeypatch):
     assert error.exit == 3
 
 
+def test_the_agent_takes_options_of_ssh(two_hosts):
+    argv = [str(two_hosts.agent), "-o", "ConnectionAttempts=10", "-o", "BatchMode=yes", "10.77.0.2", "hostname"]
+    done = subprocess.run(two_hosts.hosts[0].enter(*argv), capture_output=True, text=True, timeout=20, check=True)
+    assert done.stdout.strip() == two_hosts.hosts[1].name
+
+
 @pytest.mark.skipif(not shutil.which("ssh"), reason="no ssh: make test-tools")
 def test_a_host_unreachable_by_real_ssh_is_named(open_mpi, two_hosts):
     agentless = {name: value for name, value in two_hosts.environment().items() if not name.endswith("_agent")}
@@ -109,6 +115,10 @@ def test_a_host_unreachable_by_real_ssh_is_named(open_mpi, two_hosts):
 def test_an_interface_missing_on_a_host_suggests_a_cidr(open_mpi, two_hosts, monkeypatch):
     argv = line(open_mpi, two_hosts, "meet", "10.77.0.1:1,10.77.0.2:1", two_hosts.hosts[0].interface, monkeypatch)
     talk: list[bytes] = []
+    if open_mpi.major < 5:  # its daemon leaves the agent before it looks for the interface, and mpirun is not told of its end
+        with pytest.raises(NoMeasurement, match="or the interface is wrong"):
+            job.run(argv, two_hosts.environment(), lambda _: None, talk.append, 8, hosts=["10.77.0.1", "10.77.0.2"])
+        return
     status = job.run(argv, two_hosts.environment(), lambda _: None, talk.append, 60)
     assert status != 0
     error = job.explain(status, b"\n".join(talk).decode(errors="replace"), ["10.77.0.1", "10.77.0.2"])

@@ -70,7 +70,7 @@ def write_hosts(lab: Lab) -> None:
 
 
 def write_agent(lab: Lab) -> Path:
-    """Write the program that replaces ssh in a lab without sshd: AGENT HOST COMMAND. Like ssh it passes no environment on."""
+    """Write the program that replaces ssh in a lab without sshd: AGENT [-o OPTION] HOST COMMAND. Like ssh it passes no environment on."""
     cases = []
     for host in lab.hosts:
         own = " ".join(f"{name}={value}" for name, value in variables(lab, host).items())
@@ -78,6 +78,7 @@ def write_agent(lab: Lab) -> Path:
     text = "\n".join(
         [
             "#!/bin/sh",
+            'while [ "$1" = -o ]; do shift 2; done',
             "host=$1; shift",
             "case $host in",
             *cases,

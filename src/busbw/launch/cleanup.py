@@ -1,6 +1,7 @@
 """Removes the processes of an aborted job on this host, and the files that a killed Open MPI or NCCL leaves behind."""
 
 import contextlib
+import functools
 import os
 import re
 import shutil
@@ -10,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from busbw.host import process
+from busbw.host import hung, process
 
 MARKER = "BUSBW_JOB"  # in the environment of every process of a job, because mpirun's local ranks leave its process group
 KILL_LIMIT_S = 5.0
@@ -88,8 +89,8 @@ class Cleanup:
         for program in ("ompi", "prte", "prterun") if self.launcher and self.node == os.uname().nodename else ():
             self.record_folder(f"{temporary()}/{program}.{self.launcher}")
         for folder in self._folders:
-            if folder.is_dir() and not folder.is_symlink() and folder.stat().st_uid == os.geteuid():
-                shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):  # also where its file system does not answer
+                hung.answer(str(folder), functools.partial(_remove_folder, folder))
 
     def see_launcher(self) -> None:
         """Record the launcher's network, which its command line may have entered."""
@@ -118,6 +119,15 @@ class Cleanup:
     def _is_daemon(self, pid: int) -> bool:
         """Whether this is a daemon of Open MPI 5, whose command line names the launcher: `prterun-HOST-PID@0`."""
         return bool(self.launcher) and process.name(pid) in DAEMONS and f"-{self.node}-{self.launcher}@" in process.command(pid)
+
+
+def _remove_folder(folder: Path) -> None:
+    """Remove a directory of the job; with it /tmp/ompi.HOST.UID, in which Open MPI 4 has those of all jobs, if it is empty then."""
+    if folder.is_dir() and not folder.is_symlink() and folder.stat().st_uid == os.geteuid():
+        shutil.rmtree(folder, ignore_errors=True)
+        if _FOLDER.fullmatch(folder.parent.name):
+            with contextlib.suppress(OSError):  # another job has one
+                folder.parent.rmdir()
 
 
 def temporary() -> Path:

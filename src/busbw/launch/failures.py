@@ -98,6 +98,12 @@ FAILURES: tuple[Failure, ...] = (
         "host {host} does not answer on port {port} ({why})",
         _PROBE + "   (another port: export OMPI_MCA_plm_rsh_args='-p 22222')",
     ),
+    Failure(  # of Open MPI 4
+        r"from (?P<here>\S+) to: (?P<host>\S+) Unable to connect to the peer (?P<address>\S+) on port \d+: "
+        r"(?P<why>[A-Z][a-z]+(?: [a-z]+){0,3})",
+        "host {here} cannot connect to {address} of host {host} ({why})",
+        "ssh {here} ip route get {address}   (or leave that network out: --ifname 10.1.0.0/16)",
+    ),
     Failure(
         r"(?:(?P<host>\S+): )?Permission denied \([a-z-]+(?:,[a-z-]+)*\)",  # the brackets list the remaining login methods
         "host {host}: ssh cannot log in without a password (permission denied)",

@@ -125,7 +125,8 @@ class Follower:
             return RankFailed(min(self._failures, key=lambda failed: failed.exit == Exit.BUG))
         if death is None and self.monitor.stalled:
             return self.monitor.conclude()
-        fallen = self.monitor.killed_by(status - SIGNALLED) if status > SIGNALLED else None
+        # Open MPI 4 exits with 255 after a rank that gave up.
+        fallen = self.monitor.killed_by(status - SIGNALLED) if SIGNALLED < status < SIGNALLED + signal.NSIG else None
         error = death or known(text, self.hosts) or fallen or job.explain(status, text, self.hosts)
         error = self._for_want_of_room(error, status, text) or error
         error.add(self._reached())

@@ -129,7 +129,7 @@ def test_command_prints_what_is_wrong_and_exits_with_1():
 
 
 def test_command_as_json_without_secrets():
-    done = busbw("command", "--format", "json", "-", stdin="mpirun -x MY_TOKEN=hunter2 -n 2 -H h1:1,h2:1 ./train")
+    done = busbw("command", "--no-machine", "--format", "json", "-", stdin="mpirun -x MY_TOKEN=hunter2 -n 2 -H h1:1,h2:1 ./train")
     found = json.loads(done.stdout)
     assert (done.returncode, found["schema"], found["lines"][0]["where"]) == (0, "busbw.check-command/1", "stdin, line 1")
     assert "hunter2" not in done.stdout

@@ -118,6 +118,12 @@ CASES = [
         "host h2: no access to /opt/openmpi/bin/prted (permission denied)",
         "ssh h2 ls -l /opt/openmpi/bin/prted",
     ),
+    (
+        "[[23379,1],1][../../opal/mca/btl/tcp/btl_tcp_endpoint.c:793:mca_btl_tcp_endpoint_start_connect] from h2 to: h1 "
+        "Unable to connect to the peer 10.91.0.1 on port 1024: Invalid argument\n\n[h2:17074] ../ompi/pml_ob1_sendreq.c:190 FATAL\n",
+        "host h2 cannot connect to 10.91.0.1 of host h1 (Invalid argument)",
+        "ssh h2 ip route get 10.91.0.1",
+    ),
     ("Host key verification failed.\r\n" + DAEMON.format(code=255), "host h2: the host key is unknown to ssh", "ssh-keyscan h2"),
     ("bash: line 1: orted: command not found\n", "host h1, h2: Open MPI's daemon (orted or prted) not found", "command -v prted orted"),
     (DAEMON.format(code=127), "host h2: Open MPI's daemon", "ssh h2"),

@@ -133,3 +133,16 @@ def test_only_directories_of_open_mpi_are_removed(name: str, tmp_path: Path) -> 
     job.kill_remaining()
     assert folder.exists()
     assert (tmp_path / "elsewhere").exists()
+
+
+def test_the_directory_of_all_jobs_of_a_host_goes_with_its_last_one(tmp_path: Path) -> None:
+    """Of Open MPI 4."""
+    first, second = (tmp_path / "ompi.h1.0" / f"pid.{number}" for number in (7, 8))
+    for folder in (first, second):
+        (folder / "0").mkdir(parents=True)
+    for folder, left in ((first, {second}), (second, set())):
+        job = Cleanup(MINE)
+        job.record_folder(str(folder))
+        job.kill_remaining()
+        assert set(tmp_path.glob("ompi*/*")) == left
+    assert not list(tmp_path.iterdir())
