@@ -10,7 +10,7 @@ _NAME = re.compile(r"nvidia-nccl-cu(\d+)", re.IGNORECASE)
 
 def read_packages() -> str:
     """JSON of [name, version] of those that this Python finds."""
-    named = ((one.metadata.get("Name") or "", one.version) for one in metadata.distributions())
+    named = ((one.metadata["Name"], one.version) for one in metadata.distributions() if "Name" in one.metadata)
     return json.dumps(sorted({pair for pair in named if _NAME.fullmatch(pair[0])}))
 
 
