@@ -2,6 +2,7 @@
 
 import atexit
 import dataclasses
+import gc
 import os
 import socket
 import sys
@@ -72,7 +73,7 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
             path = path.with_stem(f"{path.stem}.world{assigned.number}")
         here.timeline.start(str(path), options.mark_cycles)
     if not _at_exit:
-        atexit.register(shutdown)
+        atexit.register(_leave_at_exit)
         _at_exit = True
     if process_sets and not isinstance(process_sets, str):
         _register(process_sets)
@@ -214,6 +215,12 @@ def shutdown() -> None:
     else:
         for group in here.groups:
             dist.destroy_process_group(group)
+
+
+def _leave_at_exit() -> None:
+    """Leave the job, and free the groups, which may still hang on exceptions that nobody has any more."""
+    shutdown()
+    gc.collect()
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
