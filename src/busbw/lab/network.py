@@ -147,10 +147,14 @@ def _needs(module: str, what: str, instead: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _errors(what: str) -> Iterator[None]:
-    """The kernel's refusals as NoMeasurement. Ctrl-C waits: Python would lose it in the handlers that run when pyroute2 forks."""
+    """The kernel's refusals as NoMeasurement.
+
+    Signals wait. Python would lose Ctrl-C in the handlers that run when pyroute2 forks, and pyroute2 ends its forks by SIGTERM: a
+    handler of this program that raises would run the ends of its `with` blocks there, and so remove the lab.
+    """
     from pyroute2.netlink.exceptions import NetlinkError
 
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     with warnings.catch_warnings():
         # Python warns of pyroute2's forks in a process with threads; the child only enters a namespace and opens a socket.
         warnings.simplefilter("ignore", DeprecationWarning)
