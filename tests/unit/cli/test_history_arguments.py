@@ -140,6 +140,16 @@ def test_three_runs_answer_for_large_changes_and_say_how_sure_they_are(busbw: Bu
     assert (code, out.splitlines()[0]) == (0, "FINE  none of 6 cells is slower than in the last 3 runs by more than 60 %")
 
 
+def test_the_least_tolerance_that_would_do_is_named(busbw: Busbw, tmp_path: Path) -> None:
+    busbw("add", *(write(tmp_path / f"{number}.json", number) for number in range(6)))
+    like = write(tmp_path / "like.json", 22)
+    code, _, told = busbw("check", like, "--tolerance", "1%")
+    assert code == 3
+    least = int(told.split("--tolerance ")[1].strip().removesuffix("%"))
+    assert busbw("check", like, "--tolerance", f"{least}%")[0] == 0
+    assert busbw("check", like, "--tolerance", f"{least - 1}%")[0] == 3
+
+
 def test_what_differs_from_the_newest_run_is_named(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
     other = json.loads((tmp_path / kept[0]).read_text()) | {"start": "2026-11-21 08:00:00"}
     other["library"] |= {"nccl": 23001, "versions": {"nccl4py": "0.7"}}
