@@ -29,7 +29,10 @@ def run(
     `module` is its name, or its file where it is not beside `program`. With the program AS_TORCHRUN scenarios join the ranks themselves.
     """
     argv = [str(folder), str(ranks), str(hosts), module, *names]
-    request = {"program": str(program), "argv": argv, "environment": {**os.environ, "OMP_NUM_THREADS": "1", **more}}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **more}
+    if environment.get("ACCEL_DEVICE") != "cuda":  # what a scenario finds does not depend on the machine
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    request = {"program": str(program), "argv": argv, "environment": environment}
     forge = _forge()
     try:
         forge.stdin.write(json.dumps(request) + "\n")

@@ -37,6 +37,12 @@ def no_gpus() -> Iterator[None]:
 
 
 @pytest.fixture
+def other_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images without ssh may keep Open MPI 4 from starting ranks on other hosts."""
+    monkeypatch.delenv("OMPI_MCA_plm", raising=False)
+
+
+@pytest.fixture
 def run(tmp_path: Path) -> Busbw:
     """run("busbw", "run", ...) or run("all_reduce_perf", ...), in an empty directory; keyword arguments set variables."""
 

@@ -72,6 +72,7 @@ def test_options_that_an_engine_ignores_are_refused(run):
     assert done.err.startswith("error: --local-register 2, --memory 1: not used by engine mpi")
 
 
+@pytest.mark.usefixtures("other_hosts")
 def test_ranks_on_other_hosts_choose_the_engine(run):
     done = run("busbw", "run", "all_reduce", "--hosts", "h1:2,h2:2", "--dry-run")
     assert done.code == 0
@@ -165,6 +166,7 @@ def test_a_foreign_and_a_truncated_file_are_named(run, tmp_path):
     assert "x.bin" in done.err
 
 
+@pytest.mark.usefixtures("other_hosts")
 def test_dry_run_prints_the_line_and_runs_nothing(run):
     done = run("busbw", "run", "all_reduce", "--engine", "mpi", "--hosts", "h1:2,h2:2", "--dry-run")
     assert done.code == 0
@@ -172,6 +174,7 @@ def test_dry_run_prints_the_line_and_runs_nothing(run):
     assert "-n 4" in done.out
 
 
+@pytest.mark.usefixtures("other_hosts")
 def test_the_chosen_network_reaches_every_rank(run):
     done = run("busbw", "run", "all_reduce", "--engine", "nccl", "--hosts", "h1:1,h2:1", "--net", "socket", "--dry-run")
     assert done.code == 0, done.err

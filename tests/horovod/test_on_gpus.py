@@ -21,7 +21,7 @@ pytestmark = [
     ["results_may_be_read_at_once", "memory_of_a_result_is_nobody_elses_while_it_is_read", "scaling_and_splits_are_horovods"],
 )
 def test_two_gpus(name, tmp_path):
-    for said in hvd_jobs.run(tmp_path, "hvd_on_gpus", [name], 2):
+    for said in hvd_jobs.run(tmp_path, "hvd_on_gpus", [name], 2, ACCEL_DEVICE="cuda"):
         assert said["code"] == 0, (said.get(name), said["stderr"][-3000:])
 
 

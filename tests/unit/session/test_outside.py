@@ -13,6 +13,7 @@ from busbw.session.where import Where
 @pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
 def test_gpus_are_counted_only_for_hosts_without_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mpi4py", reason="mpi4py is not installed")
+    monkeypatch.delenv("OMPI_MCA_plm", raising=False)  # of images without ssh
     counts = iter([3])
     monkeypatch.setattr(outside, "torch_gpus", lambda: next(counts))  # which may import PyTorch
     job = SweepJob(sweep=SweepSpec(collective="all_reduce"), engine="torch")
