@@ -164,6 +164,11 @@ FAILURES: tuple[Failure, ...] = (
         "host {host}: {program} does not exist or is not executable",
         "install busbw at the same path on every host: ssh {host} ls -l {program}",
     ),
+    Failure(
+        r"Resource temporarily unavailable",
+        "a program of the job got no thread (Resource temporarily unavailable)",
+        "ulimit -u; ulimit -v   (limits of processes and of memory; in a container pids.max, too)",
+    ),
     Failure(DIED, "rank {rank} on host {host} died of signal {signal} ({signal_name})", "{signal_hint}"),
     Failure(
         r"(?P<path>/\S+): Permission denied",

@@ -124,6 +124,11 @@ CASES = [
         "host h2 cannot connect to 10.91.0.1 of host h1 (Invalid argument)",
         "ssh h2 ip route get 10.91.0.1",
     ),
+    (
+        "PTHREAD ERROR in pthread_scheduler_init():131: Resource temporarily unavailable (11)\n",
+        "a program of the job got no thread (Resource temporarily unavailable)",
+        "ulimit -u",
+    ),
     ("Host key verification failed.\r\n" + DAEMON.format(code=255), "host h2: the host key is unknown to ssh", "ssh-keyscan h2"),
     ("bash: line 1: orted: command not found\n", "host h1, h2: Open MPI's daemon (orted or prted) not found", "command -v prted orted"),
     (DAEMON.format(code=127), "host h2: Open MPI's daemon", "ssh h2"),
