@@ -110,8 +110,9 @@ def test_a_host_that_does_not_answer_is_named(two_hosts):
 def test_lost_packets_are_seen_as_segments_resent(two_hosts):
     first, second = two_hosts.hosts
     # Lost behind the sender: what its own queue drops, some kernels do not count as sent.
-    table = "table inet loss { chain lose { type filter hook input priority 0; tcp dport 7000 numgen random mod 5 == 0 drop; } }"
-    subprocess.run(second.enter("nft", "-f", "-"), input=table, text=True, check=True, timeout=20)
+    rules = "add table inet loss\nadd chain inet loss in { type filter hook input priority 0; }\n"
+    rules += "add rule inet loss in tcp dport 7000 numgen random mod 5 == 0 drop\n"
+    subprocess.run(second.enter("nft", "-f", "-"), input=rules, text=True, check=True, timeout=20)
     take = subprocess.Popen(second.enter(sys.executable, "-c", SEND, "take"), stdout=subprocess.PIPE, text=True)
     assert take.stdout and take.stdout.readline() == "ready\n"
     give = subprocess.Popen(first.enter(sys.executable, "-c", SEND, "give"))
