@@ -42,6 +42,9 @@ def _judge(machine: Machine, port: Port) -> Found:
         return report(port.name, f"GIDs: {reason}", fix="run busbw check on the host, or the container with its network (--net=host)")
     v2 = [gid for gid in gids if gid.kind == V2]
     fix = filled(ROW.fix, netdev=holder(machine, port) or "INTERFACE")
+    hidden = sum(not gid.kind for gid in gids)
+    if not v2 and hidden:
+        return unknown(port.name, f"the type of {hidden} of {len(gids)} GIDs cannot be read", fix=f"grep . {port.path}/gid_attrs/types/*")
     if not v2:
         seen = Evidence(f"{port.path}/gid_attrs/types/{gids[0].index}", gids[0].kind, V2)
         return failed(port.name, f"all {len(gids)} GIDs are {gids[0].kind}, which is not routed", seen, fix=fix)
