@@ -98,7 +98,7 @@ class Peer:
                 self.process.stdin.close()
             return self.process.wait(60)
         finally:
-            self.process.kill()
+            self.kill()
             self.process.stdout.close()
             if not self._errors.closed:
                 self.wrote = self._wrote()
