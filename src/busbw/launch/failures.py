@@ -165,8 +165,8 @@ FAILURES: tuple[Failure, ...] = (
         "install busbw at the same path on every host: ssh {host} ls -l {program}",
     ),
     Failure(
-        r"Resource temporarily unavailable",
-        "a program of the job got no thread (Resource temporarily unavailable)",
+        r"(?:[Tt]hread|fork)\S*(?: \S+){0,3} Resource temporarily unavailable",
+        "a program of the job got no thread or process (Resource temporarily unavailable)",
         "ulimit -u; ulimit -v   (limits of processes and of memory; in a container pids.max, too)",
     ),
     Failure(DIED, "rank {rank} on host {host} died of signal {signal} ({signal_name})", "{signal_hint}"),

@@ -126,9 +126,11 @@ CASES = [
     ),
     (
         "PTHREAD ERROR in pthread_scheduler_init():131: Resource temporarily unavailable (11)\n",
-        "a program of the job got no thread (Resource temporarily unavailable)",
+        "a program of the job got no thread or process (Resource temporarily unavailable)",
         "ulimit -u",
     ),
+    ("\nlibgomp: Thread creation failed: Resource temporarily unavailable\n", "a program of the job got no thread or process", "ulimit -u"),
+    ("bash: fork: retry: Resource temporarily unavailable\n", "a program of the job got no thread or process", "ulimit -u"),
     ("Host key verification failed.\r\n" + DAEMON.format(code=255), "host h2: the host key is unknown to ssh", "ssh-keyscan h2"),
     ("bash: line 1: orted: command not found\n", "host h1, h2: Open MPI's daemon (orted or prted) not found", "command -v prted orted"),
     (DAEMON.format(code=127), "host h2: Open MPI's daemon", "ssh h2"),
