@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shlex
+import subprocess
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from busbw.core.reports import Gone, Here, Report, Stalled, encode
 from busbw.core.result import Library, Result
 from busbw.core.sweep import SweepSpec
 from busbw.launch.framing import FRAME_LINES, Framing
+from busbw.launch.rank_monitor import PROGRAM
 from busbw.measure.events import FAILED_PREFIX, Ended, Event, Failed, Started
 from busbw.measure.events import encode as event
 from busbw.measure.job import SweepJob
@@ -65,6 +67,15 @@ def ended(*told: Report | Failed | str, status: int = 3, then: str = "") -> Busb
 def test_a_signal_outranks_errors_of_broken_connections() -> None:
     error = ended(Failed("MPI_Allreduce: connection reset", "", 3, 0, "h1"), DIED, status=137)
     assert error.message == "rank 1 on host h1 died of signal 9 (SIGKILL), before the first row"
+
+
+@pytest.mark.parametrize(("status", "how"), [(137, "died of signal 9 (SIGKILL)"), (255, "exited with 255")])
+def test_a_launchers_status_is_a_signal_only_if_there_is_such_a_signal(status: int, how: str) -> None:
+    """Open MPI 4 exits with 255 after a rank that gave up."""
+    with subprocess.Popen(["sh", "-c", "read held", PROGRAM], stdin=subprocess.PIPE) as rank:
+        here = Here(2, os.uname().nodename, rank.pid)
+        error = ended(here, then=f"sleep 0.3; kill -9 {rank.pid}; sleep 0.3", status=status)
+    assert how in error.message
 
 
 def test_a_failing_rank_is_named_before_reports_of_its_end() -> None:
