@@ -66,7 +66,7 @@ def test_another_service_on_the_ras_port_is_reported() -> None:
 
 
 def test_a_silent_service_is_abandoned_in_time() -> None:
-    with server(lambda _: b"") as (where, _), pytest.raises(Unavailable):
+    with server(lambda _: b"") as (where, _), pytest.raises(Unavailable, match=rf"127\.0\.0\.1:{where[1]}: no process answers"):
         status(where, 0.5)
 
 
@@ -104,13 +104,13 @@ def test_no_listener_on_the_ras_port_is_reported() -> None:
 
 @pytest.mark.parametrize(
     ("environ", "where"),
-    [({}, ("127.0.0.1", 28028)), ({"NCCL_RAS_ADDR": "[::1]:9"}, ("::1", 9)), ({"NCCL_RAS_ADDR": "h:1", "NCCL_RAS_ENABLE": "1"}, ("h", 1))],
+    [({}, ("127.0.0.1", 28028)), ({"NCCL_RAS_ADDR": "[::1]:9"}, ("::1", 9)), ({"NCCL_RAS_ADDR": "h:65535", "NCCL_RAS_ENABLE": "1"}, ("h", 65535))],
 )
 def test_the_address_is_nccls_own(environ: dict[str, str], where: tuple[str, int]) -> None:
     assert address(environ) == where
 
 
-@pytest.mark.parametrize("environ", [{"NCCL_RAS_ENABLE": "0"}, {"NCCL_RAS_ADDR": "nowhere"}])
+@pytest.mark.parametrize("environ", [{"NCCL_RAS_ENABLE": "0"}, {"NCCL_RAS_ADDR": "nowhere"}, {"NCCL_RAS_ADDR": "h:65536"}])
 def test_a_failed_query_returns_the_reason(environ: dict[str, str]) -> None:
     with pytest.raises(Unavailable, match="NCCL_RAS"):
         address(environ)

@@ -10,6 +10,7 @@ from healthy import healthy
 from tree import Tree
 
 from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.vitals import TCP
 from busbw.core.watching import HOST, IB, ROCE, Group, Link, Sample
 from busbw.host import port_files
 from busbw.host import traffic as traffic_of_host
@@ -129,6 +130,13 @@ def test_interfaces_without_rdma_have_the_kernels_counters(tmp_path):
     assert [link.name for link in sample.links] == ["eth0"]
     seen = values(sample, "eth0")
     assert (seen["tx_bytes"], seen["operational"], seen["carrier_down_count"]) == (500, 1, 1)
+
+
+def test_tcp_segments_and_those_sent_again_are_counted(host):
+    write(host / "proc/net", {"snmp": "Tcp: InSegs OutSegs RetransSegs InErrs\nTcp: 5 6 7 8"})
+    with closing(traffic(host)) as reader:
+        sample = reader.read()
+    assert values(sample, TCP) == {"OutSegs": 6, "RetransSegs": 7}
 
 
 def test_interfaces_of_another_namespace_are_not_mixed_up(tmp_path):
