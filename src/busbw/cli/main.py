@@ -16,6 +16,7 @@ from busbw.cli.commands import BY_NAME, COMMANDS, PURPOSES, with_examples
 from busbw.cli.streams import ReaderGone, bug, guarded_stdout, stop_writing, talk
 from busbw.core.errors import BusbwError, UsageError
 from busbw.core.exits import Exit
+from busbw.core.garbage import collect_seldom
 from busbw.core.version import __version__
 
 _PERF = re.compile(r"^(\w+?)_perf(_mpi)?$")
@@ -106,6 +107,7 @@ def _usage(error: click.ClickException, args: Sequence[str]) -> int:
 
 def entry() -> None:
     """The console script."""
+    collect_seldom()
     code = main()
     if code == Exit.INTERRUPTED:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # one more Ctrl-C while the interpreter ends would end it by that signal

@@ -13,6 +13,7 @@ import msgspec
 
 from busbw.core.errors import BusbwError, NoMeasurement, out_of_memory
 from busbw.core.exits import Exit
+from busbw.core.garbage import collect_seldom, leave_at_exit
 from busbw.engines.registry import AUTO, choose
 from busbw.host import process, ras
 from busbw.host.source import Unavailable
@@ -147,4 +148,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    collect_seldom()
+    code = main()
+    leave_at_exit()
+    sys.exit(code)
