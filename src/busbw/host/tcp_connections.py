@@ -14,8 +14,8 @@ from busbw.host.addresses import local
 LOSSY = 0.02  # of the segments sent; a healthy network of a cluster loses none
 FEWEST = 2  # resent segments that are no coincidence
 _INFO = socket.TCP_INFO if hasattr(socket, "TCP_INFO") else 11
-# struct tcp_info of linux/tcp.h: tcpi_retransmits, tcpi_total_retrans, tcpi_data_segs_out. The last came with Linux 4.6.
-_TIMEOUTS, _RESENT, _SENT = 2, 100, 156
+# struct tcp_info of linux/tcp.h: tcpi_retransmits, tcpi_total_retrans, tcpi_bytes_received (Linux 4.1), tcpi_data_segs_out (4.6).
+_TIMEOUTS, _RESENT, _RECEIVED, _SENT = 2, 100, 128, 156
 _BYTES = 232
 
 Ends = tuple[str, int, str, int]
@@ -52,6 +52,12 @@ def counts(info: bytes) -> Counts:
     """Of a struct tcp_info. 0 for what a kernel does not count."""
     resent, sent = (struct.unpack_from("=I", info, at)[0] if len(info) >= at + 4 else 0 for at in (_RESENT, _SENT))
     return Counts(info[_TIMEOUTS], resent, sent)
+
+
+def received(one: socket.socket) -> int:
+    """Bytes that the connection has received, also those that nobody has read yet; 0 where the kernel does not count them."""
+    info = one.getsockopt(socket.IPPROTO_TCP, _INFO, _BYTES)
+    return int(struct.unpack_from("=Q", info, _RECEIVED)[0]) if len(info) >= _RECEIVED + 8 else 0
 
 
 def lossy(before: Mapping[Ends, Counts]) -> list[Connection]:

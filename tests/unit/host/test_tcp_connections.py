@@ -26,6 +26,15 @@ def test_the_segments_of_each_connection_are_counted(connected: socket.socket) -
     assert all(here[:2] != connected.getsockname() for here in tcp_connections.lossy({}))
 
 
+def test_bytes_that_nobody_has_read_are_received() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as one:
+        other, _ = listener.accept()
+        with other:
+            one.sendall(bytes(5000))
+            other.recv(5000, socket.MSG_PEEK | socket.MSG_WAITALL)
+            assert (tcp_connections.received(one), tcp_connections.received(other)) == (0, 5000)
+
+
 def test_only_connections_of_tcp_are_counted(connected: socket.socket) -> None:
     before = set(tcp_connections.read())
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams, socket.create_server(("127.0.0.1", 0)):
