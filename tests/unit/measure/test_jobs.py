@@ -146,7 +146,9 @@ def test_a_ranks_stdout_contains_only_events() -> None:
     line = [sys.executable, "-m", "busbw.session.rank", job]
     done = subprocess.run(line, capture_output=True, timeout=LIMIT_S, env={**os.environ, "PYTHONPATH": SOURCE}, check=False)
     assert done.returncode == 0
-    assert [type(reports.decode(line)) for line in done.stderr.decode().splitlines()] == [reports.Here, reports.Leaving]
+    said = [type(reports.decode(line)) for line in done.stderr.decode().splitlines()]
+    # Other processes of this one may end meanwhile: a rank takes them for its neighbours.
+    assert [kind for kind in said if kind is not reports.Gone] == [reports.Here, reports.Leaving]
     assert [type(decode(one)) for one in done.stdout.splitlines()] == [Started, RowDone, RowDone, RowDone, Ended]
 
 
