@@ -108,14 +108,24 @@ class SweepOutput(Output):
     def __init__(self, record: Record, view: View, frontend: Frontend = OWN, *, save_unasked: bool = True) -> None:
         super().__init__(record, frontend, save_unasked=save_unasked)
         self.view = view
+        self._printed = 0
+
+    def run_aborted(self, reason: str) -> str:
+        """Print the rows that were to be visited again, then as every output."""
+        result = self.record.result
+        if isinstance(result, Result) and self.view.streams:
+            for row in result.rows[self._printed :]:
+                self._print("row", result, row)
+        return super().run_aborted(reason)
 
     def show(self, event: Event, result: AnyResult) -> None:
         """Header, rows and footer; a view that does not stream prints all with the footer."""
         assert isinstance(result, Result)
         if isinstance(event, Started) and self.view.streams:
             self._print("header", result)
-        elif isinstance(event, RowDone) and self.view.streams:
+        elif isinstance(event, RowDone) and event.final and self.view.streams:
             self._print("row", result, event.row)
+            self._printed += 1
         elif isinstance(event, Ended):
             self._print("footer", result)
 

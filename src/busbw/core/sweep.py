@@ -22,7 +22,7 @@ _ROOT = re.compile(r"all|-1|0|[1-9]\d*|0x[0-9a-f]+", re.ASCII | re.IGNORECASE)
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     """How precise timing samples a cell: until the confidence interval of the median is within `precision` of it on either side.
 
-    A precision of 0 means the engine's default: 1 % on GPUs, 5 % on CPUs. `fixed` is a fixed number of iterations (0: as many as
+    A precision of 0 means the engine's default: 1 % on GPUs, 10 % on CPUs. `fixed` is a fixed number of iterations (0: as many as
     needed); `max_time_s` limits the time of a cell; `tail` also measures the 99th percentile with an interval; `repeats` is how often
     the sweep runs with newly created communicators.
     """

@@ -53,7 +53,8 @@ class Record:
         if isinstance(event, Started):
             self.result = event.result
         elif isinstance(event, RowDone) and isinstance(result, Result):
-            result.rows.append(event.row)
+            number = len(result.rows) if event.number < 0 else event.number
+            result.rows[number : number + 1] = [event.row]
             result.out_of_bounds = event.out_of_bounds
         elif isinstance(event, Trained) and isinstance(result, TrainResult | PlanResult):
             result.training.runs.append(event.run)

@@ -85,7 +85,7 @@ def by_means(key: CellKey, a_s: float, b_s: float, limits: Limits) -> ComparedCe
 
 
 def _samples(figure: Figure) -> Sequence[float]:
-    kept = independent([sample for sample in figure.cell.kept_s if usable(sample)])
+    kept = independent([moment for moment in figure.cell.moments_s if usable(moment)])
     return kept if len(kept) >= FEWEST_SAMPLES else []
 
 

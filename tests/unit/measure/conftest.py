@@ -119,7 +119,7 @@ def measured() -> Callable[..., Measured]:
         control = Barriers(engine, barrier_s)
         runner = Runner(engine, world=control, group=control, spec=spec, max_bytes=max_bytes, emit=seen.append)
         runner.sweep()
-        rows = [event.row for event in seen if isinstance(event, RowDone)]
+        rows = [event.row for event in seen if isinstance(event, RowDone) and event.final]
         return Measured(engine, runner, rows, [event.text for event in seen if isinstance(event, Note)])
 
     return run

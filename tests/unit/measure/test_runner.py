@@ -17,7 +17,7 @@ from busbw.core.result import Mismatch
 from busbw.core.sweep import Sampling
 from busbw.engines.base import Call
 from busbw.engines.sim import SimEngine
-from busbw.measure import batches, runner
+from busbw.measure import batches, cell_run, runner
 
 Measure = Callable[..., Any]
 
@@ -63,7 +63,7 @@ def test_warm_up_of_precise_timing_depends_on_size(measured: Measure, monkeypatc
         return [word for word in words[begun : words.index("mark", begun)] if word in (64, 128, 256)]
 
     with_untimed = launches_before_the_samples()
-    monkeypatch.setattr(runner, "LONG_S", 0.0)  # every operation is long
+    monkeypatch.setattr(cell_run, "LONG_S", 0.0)  # every operation is long
     spared = launches_before_the_samples()
     assert with_untimed[:2] == spared[:2] == [64, 128]
     assert len(with_untimed) == len(spared) + 1
