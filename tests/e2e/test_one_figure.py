@@ -24,7 +24,7 @@ from busbw.measure import precise
 from busbw.measure.plan import Rates
 from busbw.stats.compare import compare
 from busbw.stats.history import check
-from busbw.stats.sampling import Decision, first, next_step
+from busbw.stats.sampling import next_step
 from busbw.views import comparison, history
 from busbw.views.formats import bandwidth_text, time_text
 from busbw.views.html import comparison as html_comparison
@@ -55,13 +55,15 @@ class Expected(NamedTuple):
 
 def warmed_up(draw: random.Random, sampling: Sampling) -> tuple[Cell, Expected]:
     """A cell with a dropped head and correlated samples, of which only every third is stored."""
-    levels = itertools.chain((5e-4 for _ in range(300)), itertools.repeat(1e-5))
-    seen, state = precise.Measured(decision=Decision(more=first(sampling))), 0.0
-    while seen.decision.more:
-        for level in itertools.islice(levels, seen.decision.more):
+    levels = itertools.chain((5e-4 for _ in range(100)), itertools.repeat(1e-5))
+    seen, state, more = precise.Measured(), 0.0, 100
+    while more:
+        seen.visits.append(more)
+        for level in itertools.islice(levels, more):
             state = 0.6 * state + 0.8 * draw.gauss(0, 1)
             seen.longest_s.append(level * math.exp(0.1 * state))
-        seen.decision = next_step(seen.longest_s, sampling, 0.0)
+        seen.decision = next_step(seen.by_visit(), sampling, 0.0)
+        more = seen.decision.more
     seen.shortest_s, seen.late_s = seen.longest_s, [[0.0] * len(seen.longest_s)] * 2
     cell = precise.cell(seen, sampling, 1, Rates(8192, 1.0))
     expected = Expected(cell.time_s, cell.low_s, cell.high_s, len(seen.longest_s) - cell.dropped)

@@ -69,7 +69,8 @@ _sampling_options = options(
         help="precise: medians with intervals, without launch cost; classic: a mean, as in nccl-tests",
     ),
     click.option(
-        "--precision", type=Share(0, 1), show_default="1% on GPUs, 10% on CPUs", help="how far the median's interval may reach to each side",
+        "--precision", type=Share(0, 1), show_default="1% on GPUs, 10% on CPUs",
+        help="how far the median's interval may reach to each side",
     ),
     click.option("--confidence", type=Share(0.5, 0.99999), default="99%", show_default=True, help="confidence level of that interval"),
     click.option(

@@ -22,6 +22,7 @@ from busbw.stats.sampling import first
 MISMATCHES_KEPT = 8  # per cell; the count of wrong elements is always complete
 MAX_POSITIONS = 4096  # buffer positions that a cell uses in turn; more would only cost memory
 POSITIONS = 8  # with precise timing
+UNTIMED = 3  # operations before the first visit: the shortest tells how long one takes
 LONG_S = 20e-3  # a longer operation is not affected by the one before it
 
 
@@ -101,14 +102,15 @@ class CellRun:
         return self._visiting.more if self._visiting else 0
 
     def check(self) -> None:
-        """Verify operations until a rank finds wrong data. With precise timing run an untimed one too, so that none follows a check."""
+        """Verify operations until a rank finds wrong data. With precise timing run untimed ones too, so that none follows a check."""
         began, checked_s = time.perf_counter(), 0.0
         if self._tally:
             checked_s = self._check_rounds(self._tally, self.setup.begin("verify", self.where, self.size, 1))
         self.check_s = time.perf_counter() - began
         sampling = self.setup.spec.sampling
         if sampling:
-            self.operation_s = self.setup.most(self._untimed_s(self.setup.most(checked_s)))
+            checked_s = self.setup.most(checked_s)
+            self.operation_s = self.setup.most(min(self._untimed_s(checked_s) for _ in range(UNTIMED)))
             self._visiting = self._prepared(sampling)
 
     def time_once(self) -> None:
@@ -135,8 +137,9 @@ class CellRun:
         if checking:
             state.more = max(state.more, len(targets))
         progress = setup.begin("timing", self.where, self.size, setup.awaited_together)
-        if not is_first:
-            self._untimed_s(self.operation_s)  # others were measured since
+        if not is_first:  # others were measured since
+            known_s = self.operation_s if state.visited > 1 else 0.0  # a first visit that was disturbed is no reason
+            state.estimate_s = min(state.estimate_s, setup.most(self._untimed_s(known_s)))
         setup.batches.progress, launched = progress, setup.batches.launched
         precise.visit(state, setup.batches, setup.world, setup.spec.sampling, setup.throttled, setup.group_id)
         self.operations += (setup.batches.launched - launched) * setup.spec.agg_iters

@@ -26,7 +26,7 @@ class Started(msgspec.Struct, tag="started", tag_field="event"):
 
 
 class RowDone(msgspec.Struct, tag="row", tag_field="event"):
-    """Row `number` of the run is measured; `out_of_bounds` is the number of checks so far that found wrong data.
+    """Row `number` of its repeat is measured; `out_of_bounds` is the number of checks so far that found wrong data.
 
     A row that is not `final` will be visited again, and comes again then.
     """

@@ -20,6 +20,7 @@ from busbw.stats.summary import nearest_rank
 
 LATE_PERCENT = 25  # lower quartile: high for a rank that is always late, low for one that the scheduler delayed now and then
 UNFINISHED = "interrupted"  # the run ended before the last visit
+UNDISTURBED_PERCENT = 25  # of the samples: slots of a clock that fit delayed operations let ranks sleep, and so delay them again
 DIGITS = 10  # of a stored time: 0.1 ns
 SMALLEST_TIME_S = 1e-9  # a measured 0 would make bandwidths infinite
 
@@ -86,7 +87,7 @@ def visit(state: Visiting, batches: Batches, control: Control, sampling: Samplin
         seen.throttled |= disturbed
         state.spent_s += time.perf_counter() - start
         seen.decision = next_step(seen.by_visit(), sampling, state.spent_s, seen.tick_s)
-        state.more, state.estimate_s = seen.decision.more, median(seen.longest_s)
+        state.more, state.estimate_s = seen.decision.more, nearest_rank(sorted(seen.longest_s), UNDISTURBED_PERCENT)
     state.more, state.estimate_s = control.bcast((state.more, state.estimate_s))
 
 

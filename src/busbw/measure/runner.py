@@ -32,7 +32,7 @@ PASS_S = 10e-3  # a pass over the cells takes at least this long: what disturbs 
 
 @dataclass
 class _Row:
-    """A row while it is measured. `number` counts the rows of the run; `changes` are what each host has seen in each visit."""
+    """A row while it is measured. `number` counts the rows of this repeat; `changes` are what each host has seen in each visit."""
 
     number: int
     cells: tuple[CellRun, CellRun]

@@ -9,9 +9,11 @@ import msgspec
 
 from busbw.core.cells import CellKey, Figure, usable
 from busbw.core.comparison import ComparedCell, Verdict
+from busbw.core.result import Cell
 from busbw.stats.intervals import LEAST_CORRELATION, correlation
 from busbw.stats.rank_tests import Shift, holm, level, shift
 from busbw.stats.run_tests import sweep_test
+from busbw.stats.student import tail
 
 RELEVANT = 0.02  # large operations differ by up to 1.7 % between runs on one machine: benchmarks/all_reduce_2xh200_202611
 # The variation of means of 20 operations. In that record no pair of 2,170 such cells differs by more than the sum of the two, though 12 %
@@ -61,15 +63,32 @@ def by_runs(keys: Sequence[CellKey], a: Sequence[Cells], b: Sequence[Cells], lim
 
 
 def by_cells(keys: Sequence[CellKey], a: Cells, b: Cells, limits: Limits) -> dict[CellKey, ComparedCell]:
-    """Compare one run per side: by samples where both have them (the error rate holds over all such cells), else by means."""
+    """Compare one run per side: by samples where both have them (the error rate holds over all such cells), else by means.
+
+    Two runs may differ by as much as two visits of one run do, and one run a side does not show it: a difference counts if it would be
+    significant even so.
+    """
     sampled = {key: (first, second) for key in keys if (first := _samples(a[key])) and (second := _samples(b[key]))}
     shifts = [shift(*samples, limits.confidence) for samples in sampled.values()]
     compared = {key: by_means(key, a[key].time_s, b[key].time_s, limits) for key in keys if key not in sampled}
-    for (key, (first, second)), found, p in zip(sampled.items(), shifts, holm([found.p for found in shifts]), strict=True):
+    for (key, (first, second)), found, proven in zip(sampled.items(), shifts, holm([found.p for found in shifts]), strict=True):
+        p = max(proven, min(1.0, len(sampled) * _chance_of_runs(a[key].cell, b[key].cell)))
         counts = {"a_count": a[key].n, "b_count": b[key].n, "a_effective": len(first), "b_effective": len(second)}
         times_s = {"a_s": a[key].time_s, "b_s": b[key].time_s}
         compared[key] = _judged(key, msgspec.structs.replace(found, p=p), limits, by="samples", **times_s, **counts)
     return compared
+
+
+def _chance_of_runs(a: Cell, b: Cell) -> float:
+    """The two-sided chance (Student's t) that equal runs differ by this much, if they vary as the visits do; 0 if visits are not known."""
+    if not (a.visits and b.visits):
+        return 0.0
+    first, second = ([math.log(moment) for moment in cell.moments_s if usable(moment)] for cell in (a, b))
+    if min(len(first), len(second)) < FEWEST_SAMPLES:
+        return 1.0
+    spread = math.sqrt(statistics.variance(first) + statistics.variance(second))
+    apart = abs(statistics.median(second) - statistics.median(first))
+    return 2 * tail(apart / spread, len(first) + len(second) - 2) if spread else 0.0
 
 
 def by_means(key: CellKey, a_s: float, b_s: float, limits: Limits) -> ComparedCell:

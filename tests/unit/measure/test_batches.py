@@ -108,7 +108,7 @@ def test_all_ranks_enqueue_the_same_number_of_fences() -> None:
 
 def test_an_engine_without_noise_needs_the_fewest_samples() -> None:
     cell = sampled(engine(noise=0.001, alpha_us=20.0), Sampling(max_time_s=60))
-    assert (cell.visits, cell.stopped, cell.dropped) == ([A_VISIT] * 9, "ok", 0)
+    assert (cell.visits, cell.stopped, cell.dropped) == ([A_VISIT] * 8, "ok", 0)
     assert cell.low_s is not None
     assert cell.high_s is not None
     assert cell.low_s <= cell.time_s <= cell.high_s
@@ -131,7 +131,7 @@ def test_a_group_of_operations_counts_as_that_many() -> None:
 
 def test_a_fixed_sample_count_is_kept() -> None:
     cell = sampled(engine(noise=0.3), Sampling(fixed=17))
-    assert (sum(cell.visits), len(cell.visits), cell.stopped) == (17, 9, "fixed")
+    assert (sum(cell.visits), len(cell.visits), cell.stopped) == (17, 8, "fixed")
     few = sampled(engine(noise=0.3), Sampling(fixed=3))
     assert (few.low_s, few.high_s, len(few.samples_s or [])) == (None, None, 3)
 
@@ -167,7 +167,9 @@ def test_the_clock_tick_is_found_and_widens_the_interval() -> None:
     cell = precise.cell(seen, Sampling(max_time_s=60), 1, Rates(1e6, 1.0))
     plain = reported_interval(seen.by_visit(), Sampling(max_time_s=60).confidence)
     assert plain is not None
-    assert (cell.tick_s, cell.low_s, cell.high_s) == (32e-9, pytest.approx(plain[0] - 32e-9), pytest.approx(plain[1] + 32e-9))
+    assert cell.low_s is not None and cell.high_s is not None
+    assert (cell.tick_s, cell.low_s) == (32e-9, pytest.approx(plain[0] - 32e-9))
+    assert plain[1] < cell.high_s <= plain[1] + 32.1e-9, "where the visits do not reach further"
 
 
 def test_with_a_host_clock_operations_are_timed_one_by_one() -> None:
@@ -224,8 +226,8 @@ def test_a_program_that_blocks_on_every_launch_is_refused(monkeypatch: pytest.Mo
 
 
 def test_samples_of_a_slowed_gpu_are_taken_again_and_never_precise() -> None:
-    answers = iter([True, True, False, *[False] * 8])
+    answers = iter([True, True, False, *[False] * 7])
     cell = precise.cell(visited(engine(), Sampling(), throttled=lambda: next(answers)), Sampling(), 1, Rates(1e6, 1.0))
-    assert (cell.visits, cell.stopped) == ([A_VISIT] * 9, "ok"), "the third take was of a GPU at full speed"
+    assert (cell.visits, cell.stopped) == ([A_VISIT] * 8, "ok"), "the third take was of a GPU at full speed"
     slow = precise.cell(visited(engine(), Sampling(), throttled=lambda: True), Sampling(), 1, Rates(1e6, 1.0))
-    assert (slow.visits, slow.stopped) == ([A_VISIT] * 9, "unstable")
+    assert (slow.visits, slow.stopped) == ([A_VISIT] * 8, "unstable")
