@@ -23,6 +23,7 @@ MISMATCHES_KEPT = 8  # per cell; the count of wrong elements is always complete
 MAX_POSITIONS = 4096  # buffer positions that a cell uses in turn; more would only cost memory
 POSITIONS = 8  # with precise timing
 UNTIMED = 3  # operations before the first visit: the shortest tells how long one takes
+RETRIED = 2  # visits after which an operation is run untimed even if it seems long: they may have been disturbed
 LONG_S = 20e-3  # a longer operation is not affected by the one before it
 
 
@@ -138,7 +139,7 @@ class CellRun:
             state.more = max(state.more, len(targets))
         progress = setup.begin("timing", self.where, self.size, setup.awaited_together)
         if not is_first:  # others were measured since
-            known_s = self.operation_s if state.visited > 1 else 0.0  # a first visit that was disturbed is no reason
+            known_s = self.operation_s if state.visited > RETRIED else 0.0
             state.estimate_s = min(state.estimate_s, setup.most(self._untimed_s(known_s)))
         setup.batches.progress, launched = progress, setup.batches.launched
         precise.visit(state, setup.batches, setup.world, setup.spec.sampling, setup.throttled, setup.group_id)
