@@ -21,7 +21,8 @@ from busbw.model.findings import findings
 
 OWNER_ONLY = 0o600
 QUICK_S = 0.05  # a file that takes longer to write is written less often than after every row,
-WRITING_SHARE = 0.1  # so that writing takes a tenth of the time
+WRITING_SHARE = 0.1  # so that writing takes a tenth of the time,
+LONGEST_WAIT_S = 10.0  # but after no longer than this: a program that was suspended while it wrote did not write for so long
 
 
 def encoded(result: AnyResult) -> bytes:
@@ -113,7 +114,7 @@ class Record:
         except BusbwError as error:
             self._rescue(data, self.file, error)
         end = time.monotonic()
-        self._next_write = end + (end - start) / WRITING_SHARE if end - start > QUICK_S else 0.0
+        self._next_write = end + min((end - start) / WRITING_SHARE, LONGEST_WAIT_S) if end - start > QUICK_S else 0.0
 
     def _rescue(self, data: bytes, file: Path, error: BusbwError) -> None:
         """The file cannot be written: write elsewhere, and say so in `problem`."""

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -36,7 +37,8 @@ def read(file: Path) -> Result:
     return msgspec.json.decode(file.read_bytes(), type=Result)
 
 
-def test_every_row_is_written_to_the_file_immediately(tmp_path: Path) -> None:
+def test_every_row_is_written_to_the_file_immediately(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("busbw.measure.record.QUICK_S", math.inf)  # also on a busy machine
     file = tmp_path / "result.json"
     record = Record(file)
     assert not file.exists(), "nothing is written before the run starts"
@@ -62,6 +64,19 @@ def test_a_row_that_is_visited_again_is_replaced(tmp_path: Path) -> None:
                 record.take(RowDone(event.row, 0, number, final=final))
     assert record.result is not None
     assert [one.size_bytes for one in record.result.rows] == [8, 16, 32, 64]
+
+
+def test_a_program_suspended_while_it_writes_goes_on_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a row's times are: before and after it is written."""
+    times = iter([0.0, 0.0, 1.0, 100.0, 109.9, 110.1, 110.1])
+    monkeypatch.setattr("busbw.measure.record.time", SimpleNamespace(monotonic=lambda: next(times)))
+    record = Record(tmp_path / "result.json")
+    record.take(started())
+    saved = []
+    for number in range(3):
+        record.take(row(number))
+        saved.append(record.saved)
+    assert saved == [1, 1, 3], "99 s to write are no reason to wait for a quarter of an hour"
 
 
 def test_notes_are_not_part_of_the_result(tmp_path: Path) -> None:
