@@ -12,7 +12,7 @@ from busbw.core.errors import UsageError
 from busbw.core.result import Row
 
 FORMATS = "busbw reads its own JSON (busbw.result/1), nccl-tests' JSON (-J run.json) and the text that nccl-tests prints"
-PROGRAM = re.compile(r"([a-z_]+?)_perf(?:_mpi)?$")
+PROGRAM = re.compile(r"([a-z_]+?)_(?:perf(?:_mpi)?|test)$")  # _test is NCCL 1's
 
 
 def program_collective(program: str) -> str:

@@ -104,7 +104,11 @@ def test_no_listener_on_the_ras_port_is_reported() -> None:
 
 @pytest.mark.parametrize(
     ("environ", "where"),
-    [({}, ("127.0.0.1", 28028)), ({"NCCL_RAS_ADDR": "[::1]:9"}, ("::1", 9)), ({"NCCL_RAS_ADDR": "h:65535", "NCCL_RAS_ENABLE": "1"}, ("h", 65535))],
+    [
+        ({}, ("127.0.0.1", 28028)),
+        ({"NCCL_RAS_ADDR": "[::1]:9"}, ("::1", 9)),
+        ({"NCCL_RAS_ADDR": "h:65535", "NCCL_RAS_ENABLE": "1"}, ("h", 65535)),
+    ],
 )
 def test_the_address_is_nccls_own(environ: dict[str, str], where: tuple[str, int]) -> None:
     assert address(environ) == where
