@@ -61,8 +61,9 @@ def thousands(rows: Sequence[Row]) -> int:
         math.log(size / (cell.time_s * cell.algbw), 1000)
         for size, cell in cells
         if cell.cpu_time_s is None and size >= LEAST_BYTES and cell.time_s > 0 and cell.algbw >= LEAST_ALGBW
+        if math.isfinite(cell.time_s * cell.algbw)
     ]
-    return round(statistics.median(found)) if found and all(map(math.isfinite, found)) else 0
+    return round(statistics.median(found)) if found else 0
 
 
 def time_unit(rows: Sequence[Row]) -> list[Finding]:
@@ -86,7 +87,7 @@ def known_devices(devices: Sequence[Device], per_process: int) -> tuple[list[Dev
         return [], [_ranks(message, "", "build nccl-tests with MPI=1, and start all processes with one mpirun")]
     # Each GPU of -g can be a process of its own, as with busbw.
     ranks = max(listed[-1] + 1, 0 if processes == len(listed) else per_process * processes)
-    if listed == list(range(ranks)):
+    if ranks == len(listed) and listed == list(range(ranks)):
         return list(devices), []
     shown = "; ".join(f"rank {device.rank} on {device.host}" for device in devices[:3])
     message = f"the log lists {len(set(listed))} of {counted(ranks, 'rank')}: hosts and GPUs of the others are unknown"

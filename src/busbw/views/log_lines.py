@@ -13,24 +13,24 @@ NCCL_LINE = re.compile(
     r"(?:\[\d{4}-\d\d-\d\d[ T][\d:.]+\] )?[A-Za-z][\w.-]{0,252}:\d+:\d+ (?:\[\d+\] )?NCCL (?:INFO|WARN|TRACE|ERROR)[^\n]*\n?"
 )
 MOST_LABELS, LONGEST_LABEL = 16, 300
+LONGEST = 4096  # characters; no line of these programs is as long, and some patterns take the square of it
 _COLOR = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 _LATER = re.compile(r"(\d+)|(\s+)|(std(?:out|err))")
 
 
 def own_lines(text: str) -> list[str]:
     """The lines without labels, colors and NCCL's messages, so that a row which a message cut is whole again."""
-    text = _COLOR.sub("", text)
-    label = _labels(text)
-    lines = text.splitlines(keepends=True)
+    lines = [line for line in _COLOR.sub("", text).splitlines(keepends=True) if len(line) <= LONGEST]
+    label = _labels(lines)
     if label is not None:
         lines = [label.sub("", line, count=1) for line in lines]
     return "".join(NCCL_LINE.sub("", line) if "NCCL " in line else line for line in lines).splitlines()
 
 
-def _labels(text: str) -> re.Pattern[str] | None:
+def _labels(lines: list[str]) -> re.Pattern[str] | None:
     """A pattern of what stands before the titles of tables; None where that is nothing."""
     found: dict[str, None] = {}
-    for line in text.splitlines():
+    for line in lines:
         titles = columns(line)
         if titles is not None and titles.label.strip() and len(titles.label) <= LONGEST_LABEL and len(found) < MOST_LABELS:
             found[_pattern(titles.label)] = None

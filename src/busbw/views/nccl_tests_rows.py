@@ -1,5 +1,6 @@
 """The rows of nccl-tests' table, recognized by their shape: the words that the line of titles asks for, at the end of the line."""
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,11 +12,11 @@ from busbw.views import reading
 from busbw.views.formats import op_of_column
 from busbw.views.nccl_tests_titles import MODERN, Columns
 
-WHOLE = re.compile(r"\d[\d_,]*$", re.ASCII)
-NUMBER = re.compile(r"-?\d+$", re.ASCII)
+WHOLE = re.compile(r"\d{1,18}$|\d{1,3}(?:[_,]\d{3}){1,5}$", re.ASCII)
+NUMBER = re.compile(r"-?\d{1,9}$", re.ASCII)
 WORD = re.compile(r"[A-Za-z]\w*$", re.ASCII)
 FIGURE = re.compile(r"([-+]?(\d+\.?\d*(e[-+]?\d+)?|nan|inf)\*?|N/A)$", re.IGNORECASE | re.ASCII)
-SHAPES = {"size": WHOLE, "count": WHOLE, "type": WORD, "redop": WORD, "root": NUMBER, "timestamp": re.compile(r"\S+$")}
+SHAPES = {"size": WHOLE, "count": WHOLE, "type": WORD, "redop": WORD, "root": NUMBER, "#iters": WHOLE, "timestamp": re.compile(r"\S+$")}
 BEGINNING = re.compile(rf"\s*\d[\d_,]*\s+[\d.]+(?:\s|$)|.*(?:^|\s)\d+\s+\d+\s+(?:{'|'.join(DTYPES)})\s", re.ASCII)
 BLANK_SIDE = 30  # spaces in a row: one placement was not run
 
@@ -47,7 +48,7 @@ def parse(line: str, titles: Columns | None) -> Read | None:
             continue
         try:
             return _row(line, titles, dict(zip(names, found, strict=True)), _sides(names, found, titles), sides)
-        except (ValueError, KeyError):  # a number of thousands of digits, or the titles are damaged
+        except (ValueError, KeyError):  # a time that is N/A, or the titles are damaged
             return None
     return None
 
@@ -70,7 +71,7 @@ def _row(line: str, titles: Columns, facts: dict[str, str], figures: list[dict[s
     # A redop column that the row leaves blank is '' like one that does not exist; _evidence asks the titles.
     row = Row(
         _whole(facts["size"]), _whole(facts.get("count", "0")), facts.get("type", ""), facts.get("redop", ""), int(facts.get("root", "-1")),
-        out_of_place, in_place, int(facts.get("#iters", "0")), _timestamp(line, titles),
+        out_of_place, in_place, _whole(facts.get("#iters", "0")), _timestamp(line, titles),
     )  # fmt: skip
     wrongs = [one.get("#wrong", one.get("error", "N/A")) for one in figures]
     deviates = any("error" in one and FIGURE.match(text) and _above_0(text) for one, text in zip(figures, wrongs, strict=True))
@@ -78,7 +79,7 @@ def _row(line: str, titles: Columns, facts: dict[str, str], figures: list[dict[s
 
 
 def _whole(text: str) -> int:
-    return int(text.replace(",", ""))
+    return int(text.replace(",", "").replace("_", ""))
 
 
 def _above_0(text: str) -> bool:
@@ -119,4 +120,4 @@ def _wrong(facts: dict[str, str]) -> int | None:
         return None
     value = _number(text)
     # The oldest releases print the largest deviation under `error`: above 0 it does not say whether elements are wrong.
-    return int(value) if "#wrong" in facts or value == 0 else None
+    return int(value) if math.isfinite(value) and ("#wrong" in facts or value == 0) else None

@@ -25,18 +25,18 @@ from busbw.views.nccl_tests_titles import Columns, columns, units, with_units
 START = re.compile(r"#\s*Writing JSON output to |(?:nccl|rccl)-tests version |Collective test starting: |nThread:? \d")
 COMMAND = re.compile(r"(?<![\w./-])([\w./-]*_(?:perf(?:_mpi)?\s+-\w|test\s+\d))")
 SPEC_PATTERNS: tuple[tuple[str, str], ...] = (
-    ("nthreads", r"nThread:?\s+(\d+)"),
-    ("ngpus", r"nGpus:?\s+(\d+)"),
-    ("min_bytes", r"minBytes:?\s+(\d+)"),
-    ("max_bytes", r"maxBytes:?\s+(\d+)"),
-    ("step_factor", r"step:?\s+(\d+)\(factor\)"),
-    ("step_bytes", r"step:?\s+(\d+)\(bytes\)"),
-    ("warmup_iters", r"warmup ?[iI]ters:?\s+(\d+)"),
-    ("iters", r"(?<!warmup )(?<!agg )\biters:?\s+(\d+)"),
-    ("agg_iters", r"agg iters:?\s+(\d+)"),
-    ("check", r"validation:?\s+(\d+)"),
-    ("cudagraph", r"graph:?\s+(\d+)"),
-    ("unalign", r"unalign:?\s+(\d+)"),
+    ("nthreads", r"nThread:?\s+(\d{1,18})"),
+    ("ngpus", r"nGpus:?\s+(\d{1,18})"),
+    ("min_bytes", r"minBytes:?\s+(\d{1,18})"),
+    ("max_bytes", r"maxBytes:?\s+(\d{1,18})"),
+    ("step_factor", r"step:?\s+(\d{1,18})\(factor\)"),
+    ("step_bytes", r"step:?\s+(\d{1,18})\(bytes\)"),
+    ("warmup_iters", r"warmup ?[iI]ters:?\s+(\d{1,18})"),
+    ("iters", r"(?<!warmup )(?<!agg )\biters:?\s+(\d{1,18})"),
+    ("agg_iters", r"agg iters:?\s+(\d{1,18})"),
+    ("check", r"validation:?\s+(\d{1,18})"),
+    ("cudagraph", r"graph:?\s+(\d{1,18})"),
+    ("unalign", r"unalign:?\s+(\d{1,18})"),
 )
 MEMORY_UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
@@ -45,26 +45,26 @@ FACTS = tuple(
     re.compile(pattern)
     for pattern in (
         r"(?P<tool>[nr]ccl-tests) version (?P<tests>\S+)(?: \([0-9a-f]+\))?"
-        r"(?: [nr]ccl-headers=(?P<headers>\d+) [nr]ccl-library=(?P<nccl>\d+))?",
+        r"(?: [nr]ccl-headers=(?P<headers>\d{1,18}) [nr]ccl-library=(?P<nccl>\d{1,18}))?",
         r"(?P<tool>rccl-tests): Version (?P<tests>\S+)",
-        r"NCCL version (?P<banner>\d+\.\d+\.\d+)",
-        r"RCCL version ?:? (?P<banner>\d+\.\d+\.\d+)",
+        r"NCCL version (?P<banner>\d{1,4}\.\d{1,4}\.\d{1,4})",
+        r"RCCL version ?:? (?P<banner>\d{1,4}\.\d{1,4}\.\d{1,4})",
         r"Collective test (?:starting|concluded): ?(?P<program>\S+)",
         r"(?P<options>nThread:? \d.*)",
-        r"#\s*Reducing maxBytes to (?P<reduced_max_bytes>\d+)",
+        r"#\s*Reducing maxBytes to (?P<reduced_max_bytes>\d{1,18})",
         r"#\s*Blocking Enabled: (?P<blocking>.*)",
-        r"#\s*(?P<per_iteration>Per-Iteration Report:[^;]*;[^;]*)(?:; summary skips first (?P<skip>\d+))?",
+        r"#\s*(?P<per_iteration>Per-Iteration Report:[^;]*;[^;]*)(?:; summary skips first (?P<skip>\d{1,18}))?",
         r"#\s*(?P<parallel_init>Parallel Init Enabled)",
         r"#\s*Writing JSON output to (?P<output_file>.+)",
-        r"Out of bounds values\s*:\s*(?P<out_of_bounds>\d+)",
-        r"Avg bus bandwidth\s*:\s*(?P<average>-?(?:[\d.]+(?:e[-+]?\d+)?|nan|inf))(?:GB/s)?(?:\s+(?P<average_verdict>OK|FAILED))?",
+        r"Out of bounds values\s*:\s*(?P<out_of_bounds>\d{1,18})",
+        r"Avg bus bandwidth\s*:\s*(?P<average>-?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf))(?:GB/s)?(?:\s+(?P<average_verdict>OK|FAILED))?",
         r"#\s*GPU memory usage\s*:(?P<memory>.*)",
     )
 )
 # The first releases leave out the process, NCCL 1 the host too.
-DEVICE = re.compile(r"\bRank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?(?:(?:Pid\s+(\d+)\s+)?on\s+(\S+)|uses)\s+device\s+(\d+) \[([^\]]*)\]\s*(.*)")
-ERROR = re.compile(r"#\s*error: (.+)|(\S+: Test (?:NCCL|CUDA) failure .*|\S+: Test timeout .*)")
-FAILURE = re.compile(r"\.\. (\S+ pid \d+: Test failure \S+)")
+DEVICE = re.compile(r"\bRank\s+(\d{1,18})\s+(?:Group\s+(\d{1,18})\s+)?(?:(?:Pid\s+(\d{1,18})\s+)?on\s+(\S+)|uses)\s+device\s+(\d{1,18}) \[([^\]]*)\]\s*(.*)")
+ERROR = re.compile(r"#\s*error: (.+)|(\S{1,255}: Test (?:NCCL|CUDA) failure .*|\S{1,255}: Test timeout .*)")
+FAILURE = re.compile(r"\.\. (\S{1,255} pid \d{1,18}: Test failure \S+)")
 NO_TABLE = "give the standard output of an nccl-tests run, with its lines of titles and rows"
 
 
@@ -221,7 +221,7 @@ def _world(devices: list[Device]) -> World:
 def _result(run: Run, given: str | None) -> Result:
     facts, spec = run.facts, _spec(run)
     _in_seconds(run)
-    amounts = re.findall(r"([\d.]+) (B|KB|MB|GB)\b", facts.get("memory", ""))
+    amounts = re.findall(r"(\d{1,18}(?:\.\d{1,9})?) (B|KB|MB|GB)\b", facts.get("memory", ""))
     memory = [round(float(value) * MEMORY_UNITS[unit]) for value, unit in amounts]
     devices, of_devices = log_checks.known_devices(run.devices, spec.get("nthreads", 0) * spec.get("ngpus", 0))
     groups = len({device.group for device in devices}) or 1
