@@ -62,7 +62,9 @@ FACTS = tuple(
     )
 )
 # The first releases leave out the process, NCCL 1 the host too.
-DEVICE = re.compile(r"\bRank\s+(\d{1,18})\s+(?:Group\s+(\d{1,18})\s+)?(?:(?:Pid\s+(\d{1,18})\s+)?on\s+(\S+)|uses)\s+device\s+(\d{1,18}) \[([^\]]*)\]\s*(.*)")
+DEVICE = re.compile(
+    r"\bRank\s+(\d{1,18})\s+(?:Group\s+(\d{1,18})\s+)?(?:(?:Pid\s+(\d{1,18})\s+)?on\s+(\S+)|uses)\s+device\s+(\d{1,18}) \[([^\]]*)\]\s*(.*)"
+)
 ERROR = re.compile(r"#\s*error: (.+)|(\S{1,255}: Test (?:NCCL|CUDA) failure .*|\S{1,255}: Test timeout .*)")
 FAILURE = re.compile(r"\.\. (\S{1,255} pid \d{1,18}: Test failure \S+)")
 NO_TABLE = "give the standard output of an nccl-tests run, with its lines of titles and rows"
@@ -191,9 +193,16 @@ def _collective(run: Run, given: str | None, ranks: int) -> tuple[Collective, in
         row = BY_NAME[others[0]]
         return row, 0, [*log_checks.named(row, without, inferred=True), log_checks.other_ranks(ranks, row, without)]
     if len(left) != 1:
-        fitting = f", and its table can be of {' or '.join(left)}" if left else ""
-        raise UsageError(f"nccl-tests text: it does not name the collective{fitting}", _others(seen))
+        raise UsageError(f"nccl-tests text: it does not name the collective, and {_doubt(left, seen)}", _others(seen))
     return BY_NAME[left[0]], ranks, log_checks.named(BY_NAME[left[0]], seen, inferred=True)
+
+
+def _doubt(left: list[str], seen: log_collective.Evidence) -> str:
+    if left:
+        return f"its table can be of {' or '.join(left)}"
+    if seen.ratio == log_collective.NO_RATIO:
+        return "busbw / algbw differs between its rows"
+    return f"no collective has its busbw / algbw of {log_collective.ratio_text(seen)} with these operators and roots"
 
 
 def _others(seen: log_collective.Evidence) -> str:
