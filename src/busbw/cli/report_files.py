@@ -5,7 +5,7 @@ from pathlib import Path
 
 from busbw.cli.documents import files_in, load
 from busbw.cli.streams import talk
-from busbw.cli.sweep_files import tables_noted
+from busbw.cli.sweep_files import noted
 from busbw.core.errors import UsageError
 from busbw.core.result import AnyResult, Result, TrainResult
 from busbw.views import training
@@ -29,7 +29,7 @@ def gathered(files: Sequence[str], collective: str | None, table: int | None) ->
             skipped.append((file, error.message.removeprefix(f"{file}: ")))
             continue
         if isinstance(found, Result):
-            sweeps.append((file, tables_noted(found, file)))
+            sweeps.append((file, noted(found, file)))
         else:
             others.append(("stdin" if file == "-" else file, found if isinstance(found, Document) else _document(found)))
     if not sweeps and not others:

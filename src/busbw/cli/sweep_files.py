@@ -7,7 +7,7 @@ import click
 
 from busbw.cli.streams import talk
 from busbw.core.errors import UsageError
-from busbw.core.finding import LOG_TABLES
+from busbw.core.finding import LOG_FINDINGS, Verdict
 from busbw.core.result import Result
 from busbw.history.exported import split
 from busbw.views import documents
@@ -18,7 +18,7 @@ table_option = click.option("--table", type=click.IntRange(1), default=None, hel
 
 
 def read_sweep(file: str, collective: str | None, table: int | None = None) -> Result:
-    """The sweep in a file, with a warning where its log holds several; UsageError for a training or a plan, which have no sizes."""
+    """The sweep in a file, with a warning for what its log leaves in doubt; UsageError for a training or a plan, which have no sizes."""
     return sweep_in(read_bytes(file), file, collective, table)
 
 
@@ -31,7 +31,7 @@ def sweep_in(data: bytes, file: str, collective: str | None, table: int | None =
     result = read(data, file, collective, table)
     if not isinstance(result, Result):
         raise UsageError(f"{file} is {kind(result)}, not a sweep", f"busbw show {file}")
-    return tables_noted(result, file)
+    return noted(result, file)
 
 
 def one_result(data: bytes, file: str) -> None:
@@ -41,11 +41,11 @@ def one_result(data: bytes, file: str) -> None:
         raise UsageError(f"{file}: {count} results, one on each line", f"busbw history add {file}, or one: sed -n 1p {file} | busbw show -")
 
 
-def tables_noted(result: Result, file: str) -> Result:
-    """The sweep, with a warning where its log holds several."""
+def noted(result: Result, file: str) -> Result:
+    """The sweep, with a warning for what its log leaves in doubt: several tables, missing rows, figures that contradict each other."""
     for finding in result.findings:
-        if finding.id == LOG_TABLES:
-            talk(f"warning: {file}: {finding.message}; {finding.fix}")
+        if finding.id in LOG_FINDINGS and finding.verdict is not Verdict.PASS:
+            talk(f"warning: {file}: {'; '.join(filter(None, (finding.message, finding.fix)))}")
     return result
 
 

@@ -100,6 +100,11 @@ def library(result: Outcome) -> str:
     return ", ".join(filter(None, (engine, nccl, network)))
 
 
+def known_count(row: Row) -> int | None:
+    """The elements of a row, None where its table had no columns of counts and types."""
+    return None if row.count == 0 and not row.dtype else row.count
+
+
 def op_column(collective: Collective, row: Row) -> str:
     """The text of nccl-tests' redop column."""
     return row.op if collective.reduces or collective.redop_column == "op" else collective.redop_column

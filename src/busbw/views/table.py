@@ -10,12 +10,14 @@ from busbw.core.cells import IN_PLACE, Figure, every, figures, peak
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.result import Result, Row
 from busbw.core.sizes import format_size
+from busbw.core.sweep import SweepSpec
 from busbw.views import carried
 from busbw.views.columns import Column, fitting, line, wrapped
 from busbw.views.formats import (
     bandwidth_text,
     finding_text,
     known,
+    known_count,
     library,
     local_time,
     machine,
@@ -76,7 +78,9 @@ def _types(result: Result) -> bool:
 COLUMNS: tuple[Column, ...] = (
     Column(title="repeat", value=lambda result, figure: figure.row.repeat, width=6, shown=_repeats),
     Column(title="size", value=lambda result, figure: format_size(figure.row.size_bytes), width=10),
-    Column(title="count", value=lambda result, figure: figure.row.count, width=11, shown=lambda result: not _precise(result)),
+    Column(
+        title="count", value=lambda result, figure: known(known_count(figure.row), str), width=11, shown=lambda result: not _precise(result)
+    ),
     Column(
         title="type", value=lambda result, figure: figure.row.dtype, width=8, shown=lambda result: not _precise(result) or _types(result)
     ),
@@ -118,11 +122,7 @@ def sweep_text(result: Result) -> str:
     """`8 B to 8 GiB, factor 2, 20 iterations`; also the smallest size in whole elements of every rank, where that is less."""
     spec, ranks = result.spec, result.world.ranks
     most = result.reduced_max_bytes or spec.max_bytes
-    if spec.min_bytes >= most:
-        sizes = format_size(most)
-    else:
-        step = f"factor {spec.step_factor}" if spec.step_factor > 1 else f"step {format_size(spec.step_bytes)}"
-        sizes = f"{format_size(spec.min_bytes)} to {format_size(most)}, {step}"
+    sizes = format_size(most) if spec.min_bytes >= most else f"{format_size(spec.min_bytes)} to {format_size(most)}{_step(spec)}"
     dtype, sampling = DTYPES.get(spec.datatype), spec.sampling
     if dtype and ranks and not spec.row.uneven:
         buffers = spec.row.buffers(spec.min_bytes // dtype.itemsize, ranks, dtype.itemsize)
@@ -130,10 +130,17 @@ def sweep_text(result: Result) -> str:
         sizes += f", the smallest rounded down to {format_size(smallest)}" if smallest < spec.min_bytes else ""
     sizes += _counts(result)
     if sampling is None:
-        return f"{sizes}, {spec.iters} iterations"
+        return f"{sizes}, {spec.iters} iterations" if spec.iters else sizes
     if sampling.fixed:
         return f"{sizes}, {spec.datatype}, {sampling.fixed} iterations, {percent(sampling.confidence)} intervals"
     return f"{sizes}, {spec.datatype}, medians to {percent(sampling.precision)} with {percent(sampling.confidence)} confidence"
+
+
+def _step(spec: SweepSpec) -> str:
+    """`, factor 2`; '' for a log that does not say it."""
+    if spec.step_factor > 1:
+        return f", factor {spec.step_factor}"
+    return f", step {format_size(spec.step_bytes)}" if spec.step_bytes else ""
 
 
 def _counts(result: Result) -> str:
