@@ -98,6 +98,8 @@ def ratio_text(seen: Evidence) -> str:
     """`1.75` of the busbw / algbw that was seen, with the digits that are known."""
     low, high = seen.ratio or (math.nan, math.nan)
     middle, half = (low + high) / 2, max((high - low) / 2, 1e-4)
+    if not math.isfinite(half):
+        return "no number"
     return f"{middle:.{max(0, min(4, round(-math.log10(half))))}f}"
 
 
