@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from busbw.cli.output import SweepOutput, exit_code, print_command
+from busbw.cli.output import BRIEF, SweepOutput, exit_code, print_command
 from busbw.cli.parameters import Seconds, Share, argv, given, not_empty
 from busbw.cli.requirement import least, least_options
 from busbw.cli.shared_options import dry_run_option, net_option, options, result_file, result_options, start_options, take_where
@@ -150,7 +150,7 @@ def command(
     Under mpirun, srun or torchrun each process is a rank of the existing job.
     """
     required = least(min_busbw, min_percent)
-    format_name = "brief" if brief else format_name
+    format_name = BRIEF if brief else format_name
     fields |= take_where(fields)
     sampling = _take_sampling(fields)
     sweep = {row.field: fields.pop(row.field) for row in SWEEP_OPTIONS}
@@ -171,11 +171,12 @@ def command(
     fields |= {"net": fields["net"] or "", "program": "busbw run", "argv": argv()}
     if dry_run:
         return print_command(launcher_command(*prepare(spec, **fields)))
-    result = run(spec, sink=SweepOutput(Record(result_file(json_name), overwrite=force), shown), **fields)
+    sink = SweepOutput(Record(result_file(json_name), overwrite=force), shown, refuse=required.refuse)
+    result = run(spec, sink=sink, **fields)
     code, reason = required.judge(result)
     if reason:
         talk(f"error: {reason}")
-    return max(exit_code(result), int(code), key=(0, 3, 1).index)
+    return max(exit_code(result, format_name), int(code), key=(0, 3, 1).index)
 
 
 def _take_soak(fields: dict[str, Any], sweep: dict[str, Any]) -> float:
