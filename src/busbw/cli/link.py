@@ -19,6 +19,7 @@ from busbw.core import wire
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.exits import Exit
 from busbw.core.finding import Verdict
+from busbw.core.given_file import read_whole
 from busbw.core.linking import METHODS, PERFTEST, TCP, LinkReport, LinkSpec, SuspectReport
 from busbw.core.sizes import parse_size
 from busbw.engines.registry import AUTO, BY_NAME
@@ -177,7 +178,7 @@ def _search(search: Search, output: Output) -> int:
 
 def _read(file: Path) -> LinkReport:
     try:
-        return wire.decode(file.read_bytes(), LinkReport)
+        return wire.decode(read_whole(file), LinkReport)
     except OSError as error:
         raise UsageError(f"--result {file}: {error.strerror}", "name a file that busbw link --json wrote") from error
     except ValueError as error:

@@ -1,13 +1,17 @@
 """The command line of busbw link: what does not fit together is refused, and exit codes say what is known."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from busbw.cli.main import guarded
 from busbw.core import wire
 from busbw.core.finding import Finding, Verdict
-from busbw.core.linking import Flow, LinkHost, LinkReport, LinkSpec
+from busbw.core.linking import Flow, LinkHost, LinkReport, LinkSpec, Rail
+
+FOUR_HOSTS = Path(__file__).parents[3] / "benchmarks" / "link_2cpu_202611" / "four_hosts.json"
 
 
 @pytest.mark.parametrize(
@@ -41,10 +45,34 @@ def test_what_does_not_fit_is_refused(words: str, said: str, capsys: pytest.Capt
 )
 def test_the_exit_code_follows_the_findings(verdicts: list[tuple[str, Verdict]], code: int, tmp_path: Path) -> None:
     findings = [Finding(name, verdict, "said") for name, verdict in verdicts]
-    report = LinkReport(spec=LinkSpec(), hosts=[LinkHost("h1")], flows=[Flow(rail=0, sender=0, receiver=0, rate=1.0)], findings=findings)
+    flows = [Flow(rail=0, sender=0, receiver=0, rate=1.0)]
+    report = LinkReport(spec=LinkSpec(), hosts=[LinkHost("h1")], rails=[Rail("all", [None])], flows=flows, findings=findings)
     file = tmp_path / "r.json"
     file.write_bytes(wire.encode(report))
     assert guarded(["link", "--result", str(file)]) == code
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "said"),
+    [
+        (("flows", 0, "sender"), 2**70, f"a flow is on rail 0 between hosts {2**70} and "),
+        (("flows", 3, "receiver"), 4, "but there are 1 rail and 4 hosts"),
+        (("flows", 0, "rail"), -1, "a flow is on rail -1"),
+        (("latencies", 0, "b"), -2, "a latency is on rail 0 between hosts "),
+        (("rails", 0, "endpoints"), [], "has 0 endpoints, but there are 4 hosts"),
+    ],
+)
+def test_a_file_that_names_no_host_of_its_own_is_refused(
+    where: tuple[str, int, str], value: Any, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = json.loads(FOUR_HOSTS.read_bytes())
+    listed, number, field = where
+    document[listed][number][field] = value
+    file = tmp_path / "r.json"
+    file.write_text(json.dumps(document))
+    for words in (["link", "--result"], ["show"], ["report"]):
+        assert guarded([*words, str(file)]) == 2
+        assert said in capsys.readouterr().err
 
 
 def test_files_are_replaced_only_with_force(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
