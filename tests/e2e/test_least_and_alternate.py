@@ -70,3 +70,9 @@ def test_two_sets_of_options_are_compared_in_turn(capfd):
 def test_what_cannot_be_compared_is_named(words, reason, capfd):
     assert guarded(["compare", *words]) == 2
     assert reason in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("given", "rows"), [([], 2), (["-b", "8"], 6)])
+def test_default_sizes_give_every_rank_data(given, rows, capsys):
+    assert guarded(["run", "alltoall", "--engine", "sim", "-n", "8", "-e", "256", "--format", "csv", *given]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1 + 2 * rows

@@ -173,7 +173,14 @@ def _search(search: Search, output: Output) -> int:
         interrupted = True
     report = search.report
     answer(wire.encode(report).decode() + "\n" if output.as_json else view.render_suspects(report, width()))
-    return int(Exit.INTERRUPTED if interrupted else Exit.BAD if report.suspects else Exit.OK)
+    return int(Exit.INTERRUPTED if interrupted else suspect_exit(report))
+
+
+def suspect_exit(report: SuspectReport) -> Exit:
+    """BAD with a suspect, UNKNOWN where the runs differ too much to clear all hosts."""
+    if report.suspects:
+        return Exit.BAD
+    return Exit.UNKNOWN if report.doubts else Exit.OK
 
 
 def _read(file: Path) -> LinkReport:

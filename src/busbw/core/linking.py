@@ -178,4 +178,6 @@ class SuspectReport(msgspec.Struct, tag="busbw.suspect/1", tag_field="schema", k
     usual: float | None = None
     runs: list[Run] = []
     suspects: list[Suspect] = []
+    doubts: Annotated[list[str], Meta(description="what the runs left open, and why")] = []
+    spread: Annotated[float | None, Meta(description="typical relative difference between two runs over the same hosts")] = None
     complete: bool = False

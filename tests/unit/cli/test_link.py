@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from busbw.cli.link import suspect_exit
 from busbw.cli.main import guarded
 from busbw.core import wire
 from busbw.core.finding import Finding, Verdict
-from busbw.core.linking import Flow, LinkHost, LinkReport, LinkSpec, Rail
+from busbw.core.linking import Flow, LinkHost, LinkReport, LinkSpec, Rail, Suspect, SuspectReport
+from busbw.views import link as view
 
 FOUR_HOSTS = Path(__file__).parents[3] / "benchmarks" / "link_2cpu_202611" / "four_hosts.json"
 
@@ -81,3 +83,21 @@ def test_files_are_replaced_only_with_force(tmp_path: Path, capsys: pytest.Captu
     assert guarded(["link", "--hosts", "h1,h2", "--html", str(page)]) == 2
     assert f"--html {page}: the file exists" in capsys.readouterr().err
     assert page.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "said"),
+    [
+        ({}, 0, "no slow host found: the usual rate is 8 Gbit/s"),
+        ({"suspects": [Suspect(["h3"], 0.7)]}, 1, "slow: h3, 70 % of the usual rate"),
+        ({"doubts": ["h3: 80 % of"]}, 3, "unknown: h3: 80 % of"),
+        ({"suspects": [Suspect(["h3"], None)], "doubts": ["h4: 80 % of"]}, 1, "slow: h3, its runs failed\nunknown: h4: 80 % of"),
+    ],
+)
+def test_hosts_that_could_not_be_told_apart_are_unknown(fields: dict[str, Any], code: int, said: str) -> None:
+    report = SuspectReport(way="hosts", collective="all_reduce", size_bytes=1, hosts=["h3", "h4"], usual=1e9, complete=True, **fields)
+    assert suspect_exit(report) == code
+    text = view.render_suspects(report)
+    assert said in text
+    assert ("no slow host found" in text) is (code == 0)
+    assert ("hint: run it while nothing else" in text) is bool(report.doubts)
