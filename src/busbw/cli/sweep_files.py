@@ -1,13 +1,13 @@
 """Reads sweeps from files and stdin."""
 
 import sys
-from pathlib import Path
 
 import click
 
 from busbw.cli.streams import talk
 from busbw.core.errors import UsageError
 from busbw.core.finding import LOG_FINDINGS, Verdict
+from busbw.core.given_file import read_stream, read_whole
 from busbw.core.result import Result
 from busbw.history.exported import split
 from busbw.views import documents
@@ -50,10 +50,8 @@ def noted(result: Result, file: str) -> Result:
 
 
 def read_bytes(file: str) -> bytes:
-    """What is in the file, or on stdin for `-`; UsageError where it cannot be read."""
-    if file == "-":
-        return sys.stdin.buffer.read()
+    """What is in the file, or on stdin for `-`; UsageError where it cannot be read, or is too large to be read whole."""
     try:
-        return Path(file).read_bytes()
+        return read_stream(sys.stdin.buffer) if file == "-" else read_whole(file)
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}", "name a result file, or - for stdin") from error

@@ -158,6 +158,17 @@ def sizes(spec: SweepSpec, max_bytes: int) -> Iterator[int]:
         before, size = size, size * spec.step_factor if spec.step_factor > 1 else size + spec.step_bytes
 
 
+def from_first_full_row(spec: SweepSpec, ranks: int) -> SweepSpec:
+    """The sweep from the first of its sizes at which every rank has an element; unchanged if none of them gives each rank one."""
+
+    def full(size: int) -> bool:
+        counts = (spec.row.buffers(size // dtype.itemsize, ranks, dtype.itemsize) for dtype in dtypes(spec))
+        return all(min(count.send, count.recv) > 0 for count in counts)
+
+    first = next(filter(full, sizes(spec, spec.max_bytes)), spec.min_bytes)
+    return msgspec.structs.replace(spec, min_bytes=first)
+
+
 def warmup_sizes(spec: SweepSpec, max_bytes: int) -> Iterator[int]:
     """The sizes in bytes of a series' warm-up: powers of two times the smallest size."""
     size = min(spec.min_bytes, max_bytes)

@@ -4,9 +4,7 @@ Time, algbw, busbw and % of ideal describe the out-of-place run, or the in-place
 A narrow terminal shows fewer columns: DROP_ORDER says which go first. Without a width (output to a pipe), all columns are shown.
 """
 
-import math
-
-from busbw.core.cells import IN_PLACE, Figure, every, figures, peak
+from busbw.core.cells import IN_PLACE, Figure, figures, headline
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.result import Result, Row
 from busbw.core.sizes import format_size
@@ -15,13 +13,16 @@ from busbw.views import carried
 from busbw.views.columns import Column, fitting, line, wrapped
 from busbw.views.formats import (
     bandwidth_text,
+    busbw_text,
     finding_text,
+    half_width_text,
     known,
     known_count,
     library,
     local_time,
     machine,
     micro_text,
+    no_headline,
     op_column,
     percent,
     percent_text,
@@ -35,8 +36,7 @@ DROP_ORDER = ("timestamp", "count", "cputime", "launch", "skew", "algbw", "stop"
 
 
 def _interval(result: Result, figure: Figure) -> str:
-    percent = 100 * figure.half_width
-    return "-" if percent == math.inf else ">999" if percent > 999 else f"{percent:.0f}" if percent >= 99.95 else f"{percent:.1f}"
+    return half_width_text(figure)
 
 
 def _wrong(result: Result, figure: Figure) -> str:
@@ -191,15 +191,14 @@ def _shape(result: Result, width: int | None) -> str:
     most = min(SPARK_WIDTH, width - 7) if width else SPARK_WIDTH
     lines = [bars[start : start + most] for start in range(0, len(bars), most)]
     text = "".join(f"{'busbw' if index == 0 else '':<7}{line}\n" for index, line in enumerate(lines))
-    top = peak_text(result)
-    text += f"peak   {top}\n" if top else ""
+    text += f"peak   {peak_text(result)}\n"
     return f"{text}mean   {bandwidth_text(result.average_busbw())} GB/s over all sizes and placements\n"
 
 
 def peak_text(result: Result) -> str:
-    """`70.76 GB/s at 1 MiB in place, 15.7 % of ideal`; empty where no busbw is a number."""
-    top = peak(every(result))
+    """`70.76 GB/s +-0.4 % at 1 MiB in place, 15.7 % of ideal`; why there is none where no cell is precise."""
+    top = headline(result)
     if top is None:
-        return ""
+        return no_headline(result)
     ideal = f", {percent_text(top.busbw, result.ideal.busbw)} % of ideal" if result.ideal else ""
-    return f"{bandwidth_text(top.busbw)} GB/s at {format_size(top.row.size_bytes)}{' in place' if top.placement == IN_PLACE else ''}{ideal}"
+    return f"{busbw_text(top)} at {format_size(top.row.size_bytes)}{' in place' if top.placement == IN_PLACE else ''}{ideal}"
