@@ -120,7 +120,7 @@ def half_width(one: Expected) -> str:
     if one.low_s is None or one.high_s is None:
         return "-"
     percent = 100 * max(one.high_s - one.time_s, one.time_s - one.low_s) / one.time_s
-    return ">999" if percent > 999 else f"{percent:.0f}" if percent >= 100 else f"{percent:.1f}"
+    return ">999" if percent > 999 else f"{percent:.0f}" if percent >= 99.95 else f"{percent:.1f}"
 
 
 def test_the_views_of_a_result_agree(measured: tuple[Result, list[Expected]]) -> None:
