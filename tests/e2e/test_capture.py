@@ -82,6 +82,26 @@ def test_command_without_nccl_is_no_empty_success(busbw: Busbw, tmp_path: Path):
     assert "no rank of the command has used NCCL" in done.stderr
 
 
+def test_gloo_is_named_while_the_command_starts(environ: dict[str, str], tmp_path: Path):
+    """By its word, or by the threads that PyTorch makes; the command runs on until its stdin is closed."""
+    threads = "import ctypes, sys; ctypes.CDLL(None).prctl(15, b'pt_gloo_runloop'); sys.stdin.read()"
+    for word in ("", "--backend=gloo"):
+        command = [sys.executable, "-m", "busbw", "capture", "-o", str(tmp_path / f"run{word}"), "--", sys.executable, "-c", threads, word]
+        with subprocess.Popen(
+            command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        ) as child:
+            assert child.stderr is not None and child.stdin is not None
+            first = child.stderr.readline()
+            assert "Flight Recorder" in "".join(child.stderr.readline() for _ in range(2))
+            assert child.poll() is None
+            child.stdin.close()
+            rest = child.stderr.read()
+        assert first.endswith("capture records NCCL alone\n")
+        assert ("--backend=gloo: " if word else " communicates with Gloo and not with NCCL: ") in first
+        assert child.returncode == 3
+        assert "no rank of the command has used NCCL, but Gloo" in rest and "Flight Recorder" in rest
+
+
 @pytest.mark.parametrize("kept", ["pattern.jsonl", "host-1.capture"])
 def test_folder_of_another_capture_is_refused(busbw: Busbw, tmp_path: Path, kept: str):
     (tmp_path / kept).write_text("kept")

@@ -1,5 +1,7 @@
 """Least busbw, the brief view, and two sets of options in turn."""
 
+import re
+
 import pytest
 
 from busbw.cli.main import guarded
@@ -14,7 +16,10 @@ SIM = ["run", "all_reduce", "--engine", "sim", "-n", "4", "-b", "1M", "-e", "4M"
         (["--min-busbw", "900"], 1, "below --min-busbw 900.00 GB/s"),
         (["--ideal", "300", "--min-percent", "50%"], 0, ""),
         (["--ideal", "3000", "--min-percent", "50%"], 1, "below --min-percent 50%"),
-        (["--min-percent", "50%"], 3, "the ideal is unknown"),
+        (["--min-percent", "50%"], 3, "--min-percent 50%: there is no ideal to compare with: "),
+        (["--iters", "1", "--min-busbw", "1"], 3, "--min-busbw cannot be judged: busbw "),
+        (["--iters", "30", "--min-busbw", "900"], 1, "below --min-busbw 900.00 GB/s"),
+        (["--timing", "classic", "--min-busbw", "1"], 0, ""),
         (["--min-busbw", "fast"], 2, "'fast' is not a bus bandwidth"),
         (["--min-busbw", "-1"], 2, "'-1' is not a bus bandwidth"),
     ],
@@ -23,14 +28,23 @@ def test_run_ends_with_1_below_what_is_required(options, code, word, capsys):
     assert guarded([*SIM, "--brief", *options]) == code
     printed = capsys.readouterr()
     assert word in printed.err
-    assert (len(printed.out.splitlines()) == 1) == (code != 2)
+    assert (len(printed.out.splitlines()) == 1) == (code != 2 and "no ideal" not in word)
+
+
+@pytest.mark.parametrize("gate", [[], ["--min-busbw", "1"], ["--ideal", "300", "--min-percent", "1%"]], ids=["brief", "busbw", "percent"])
+def test_what_is_too_noisy_to_tell_ends_with_3(gate, capsys):
+    noisy = ["--sim", "gbps=300,noise=3", "--max-time", "0.001", "--precision", "0.1%"]
+    assert guarded([*SIM[:-2], *noisy, "--brief", *gate]) == 3
+    printed = capsys.readouterr()
+    assert printed.out == "all_reduce on 4 ranks: busbw unknown: none of 6 cells reached the requested precision; data checked\n"
+    assert ("cannot be judged: none of 6 cells" in printed.err) == bool(gate)
 
 
 def test_brief_is_one_line_with_the_largest_busbw(capsys):
     assert guarded([*SIM, "--brief", "--ideal", "300"]) == 0
     line = capsys.readouterr().out
     assert line.startswith("all_reduce on 4 ranks: busbw ")
-    assert "GB/s at 4 MiB" in line and "% of the ideal; data checked" in line
+    assert re.search(r"busbw \d+\.\d\d GB/s \+-[\d.]+ % at 4 MiB", line) and "% of the ideal; data checked" in line
 
 
 def test_two_sets_of_options_are_compared_in_turn(capfd):
@@ -56,3 +70,9 @@ def test_two_sets_of_options_are_compared_in_turn(capfd):
 def test_what_cannot_be_compared_is_named(words, reason, capfd):
     assert guarded(["compare", *words]) == 2
     assert reason in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("given", "rows"), [([], 2), (["-b", "8"], 6)])
+def test_default_sizes_give_every_rank_data(given, rows, capsys):
+    assert guarded(["run", "alltoall", "--engine", "sim", "-n", "8", "-e", "256", "--format", "csv", *given]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1 + 2 * rows

@@ -1,5 +1,6 @@
 """`busbw report` on the command line: where the page goes, what it refuses, and its exit codes."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -39,6 +40,31 @@ def test_a_measured_run_becomes_a_page(run, tmp_path):
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "4 x simulated GPU on 1 host" in text
     assert 'scope="rowgroup" rowspan="2">1 MiB</th>' in text
+
+
+def test_the_baseline_of_a_directory_is_the_earliest_run(tmp_path, capsys):
+    taken = json.loads((BENCHMARK / "run_1.json").read_bytes())
+    for name, start in (("after", "2026-11-20T09:00:00+00:00"), ("before", "2026-11-20T09:30:00+01:00"), ("copied", "")):
+        (tmp_path / f"{name}.json").write_text(json.dumps(taken | {"start": start}))
+    assert guarded(["report", str(tmp_path)]) == 0
+    assert "copied.json does not say when it was measured" in capsys.readouterr().err
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert re.findall(r"(?<=> )[A-H] \w+\.json", page)[:3] == ["A before.json", "B after.json", "C copied.json"]
+    assert page.index("B compared with A") < page.index("C compared with A")
+    named = [str(tmp_path / name) for name in ("after.json", "before.json")]
+    assert guarded(["report", *named, "-o", str(tmp_path / "named.html")]) == 0
+    assert "A after.json" in (tmp_path / "named.html").read_text(encoding="utf-8")
+
+
+def test_a_page_without_a_precise_cell_ends_with_3(tmp_path, capsys):
+    taken = json.loads((BENCHMARK / "run_1.json").read_bytes())
+    for row in taken["rows"]:
+        for placement in ("out_of_place", "in_place"):
+            row[placement]["stopped"] = "unstable"
+    (tmp_path / "noisy.json").write_text(json.dumps(taken))
+    assert guarded(["report", str(tmp_path / "noisy.json")]) == 3
+    page = (tmp_path / "noisy.html").read_text(encoding="utf-8")
+    assert re.search(r"None of \d+ cells reached the requested precision; data check: passed", page)
 
 
 def test_logs_and_stdin_are_read(run, results):

@@ -58,7 +58,10 @@ def test_hosts_that_are_alike_pass(four_hosts: Any) -> None:
 
 def test_a_known_line_rate_gives_a_pass_mark(four_hosts: Any) -> None:
     throttle(four_hosts, 200, 200, 200, 200)
-    done = run(four_hosts, "--rail", "10.77.0.0/24", "--line-rate", "0.3")
+    for _ in range(4):  # on a busy machine the processors limit a rate, and a transfer that they limit has no mark
+        done = run(four_hosts, "--rail", "10.77.0.0/24", "--line-rate", "0.3")
+        if "CPUs limited" not in done.stdout:
+            break
     assert done.returncode == 1, done.stdout + done.stderr
     assert "WARN    12 of 12 transfers on 10.77.0.0/24 are below 95 % of what the link can carry" in done.stdout
 

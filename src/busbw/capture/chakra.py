@@ -13,6 +13,7 @@ from busbw.capture.collector import Collector
 from busbw.capture.merge import Observed
 from busbw.capture.source import Source
 
+LACKS = "Chakra states bytes alone: element types, operators and roots are unknown"
 _SEND, _RECV, _COLL = 5, 6, 7
 # CollectiveCommType, in its order
 _COLLECTIVES = ("all_reduce", "reduce", "all_gather", "gather", "scatter", "broadcast", "alltoall", "reduce_scatter", "reduce_scatter", "")
@@ -23,7 +24,9 @@ _SIGNED = (15, 17)  # zigzag
 
 
 @dataclass(slots=True)
-class _Node:
+class Node:
+    """What is read of a node: its kind is that of the schema, its attributes have protobuf's or JSON's values."""
+
     name: str = ""
     kind: int = 0
     start_us: int = 0
@@ -56,10 +59,10 @@ def read(source: Source, collector: Collector) -> None:
         try:
             node = _node(message)
             if node.kind in (_SEND, _RECV, _COLL):
-                _add(source, collector, rank, node)
+                add(source, collector, rank, node)
         except salvage.UNEXPECTED as error:
             collector.problem(f"{source.name}: node {number}: {error}")
-    collector.note("Chakra states bytes alone: element types, operators and roots are unknown")
+    collector.note(LACKS)
 
 
 def _messages(source: Source, collector: Collector, data: bytes) -> Iterator[bytes]:
@@ -76,8 +79,8 @@ def _messages(source: Source, collector: Collector, data: bytes) -> Iterator[byt
         at, number = start + size, number + 1
 
 
-def _node(message: bytes) -> _Node:
-    node = _Node()
+def _node(message: bytes) -> Node:
+    node = Node()
     for number, kind, value in protobuf.fields(message):
         if isinstance(value, bytes):
             if number == 2:
@@ -111,8 +114,11 @@ def _list(part: protobuf.Value) -> list[int]:
     return protobuf.packed(part) if isinstance(part, bytes) else [protobuf.signed(part)]
 
 
-def _add(source: Source, collector: Collector, rank: int, node: _Node) -> None:
+def add(source: Source, collector: Collector, rank: int, node: Node) -> None:
+    """Add the call of a node of communication; one of salvage.UNEXPECTED where its attributes are not as the schema has them."""
     attributes = node.attributes
+    if "comm_size" not in attributes:
+        raise ValueError("it has no comm_size")
     size = attributes["comm_size"]
     members = attributes.get("ranks") or []
     ranks = int(attributes.get("group_size") or len(members) or source.files)

@@ -8,6 +8,7 @@ from typing import BinaryIO
 from busbw.capture.registry import read
 from busbw.capture.source import Source, opened
 from busbw.core.errors import UsageError
+from busbw.core.given_file import refuse_device
 from busbw.core.pattern import Pattern
 
 CAPTURED = ".capture"
@@ -53,6 +54,7 @@ def _open(name: str) -> BinaryIO:
     if name == "-":
         return sys.stdin.buffer
     try:
+        refuse_device(name)
         return Path(name).open("rb", buffering=0)
     except OSError as error:
         raise UsageError(f"{name}: {error.strerror}", "name a file, or - for stdin") from error

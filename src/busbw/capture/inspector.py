@@ -59,28 +59,44 @@ class _Line(msgspec.Struct):
     dump_stats: dict[str, int] | None = None
 
 
+_MARKS = (b'"inspector_output_format_version"', b'"coll_perf"', b'"dump_stats"')
 _DECODER = msgspec.json.Decoder(_Line)
 
 
 def recognized(head: bytes) -> bool:
     """Whether the first line has the Inspector's metadata, or is one of its payloads."""
-    first = head.partition(b"\n")[0].lstrip()
-    return first.startswith(b"{") and any(word in first for word in (b'"inspector_output_format_version"', b'"coll_perf"', b'"dump_stats"'))
+    first = head.lstrip().partition(b"\n")[0]
+    first = head if first.strip() in (b"{", b"[", b"[{") else first  # indented by another program
+    return first.lstrip()[:1] in (b"{", b"[") and any(word in first for word in _MARKS)
 
 
 def read(source: Source, collector: Collector) -> None:
     """Add the calls of one process, or of several whose files were concatenated."""
     reader = _Reader(collector)
-    for number, text in source.lines(collector):
-        if not text.strip():
-            continue
-        try:
-            reader.line(_DECODER.decode(text))
-        except salvage.BROKEN as error:
-            collector.problem(f"{source.name}: line {number}: {error}")
+    head = source.head.lstrip()
+    if head.partition(b"\n")[0].strip() in (b"{", b"[", b"[{"):
+        _indented(source, collector, reader)
+    else:
+        for number, text in source.lines(collector):
+            if text.strip():
+                _take(collector, reader, text, f"{source.name}: line {number}")
     collector.note("the Inspector records neither element types, operators and roots nor, by default, messages below 8192 bytes")
     if len(collector.groups) > 1 and not reader.started:
         collector.note("the order between communicators is unknown: the Inspector writes the calls of each together")
+
+
+def _take(collector: Collector, reader: "_Reader", text: bytes, where: str) -> None:
+    try:
+        reader.line(_DECODER.decode(text))
+    except salvage.BROKEN as error:
+        collector.problem(f"{where}: {error}")
+
+
+def _indented(source: Source, collector: Collector, reader: "_Reader") -> None:
+    """Read objects that another program wrote over several lines, such as `jq .`."""
+    data = source.whole(collector)
+    for number, one in enumerate(salvage.documents(data, lambda at: collector.problem(f"{source.name}: {at}")), 1):
+        _take(collector, reader, msgspec.json.encode(one), f"{source.name}: object {number}")
 
 
 class _Reader:

@@ -70,6 +70,7 @@ def _events(objects: Iterable[dict[str, Any]]) -> Iterable[_Event]:
 class _Reader:
     def __init__(self, source: Source, collector: Collector, rank: int) -> None:
         self._source, self._to, self._rank = source, collector, rank
+        self._nameless = 0
 
     def run(self, trace: _Trace) -> None:
         """Read calls, then what their kernels add; the calls are those of the host, in order of time."""
@@ -88,7 +89,10 @@ class _Reader:
                         call.gpu_us, call.stream = float(event.dur or 0), arguments.get("stream")
             except salvage.UNEXPECTED as error:
                 self._to.problem(f"{self._source.name}: {_CALL}: {type(error).__name__}: {error}")
-        if calls:
+        if self._nameless and not found:
+            self._to.note(f"{self._source.name}: its {_CALL} do not name the collective, as PyTorch 2.1 and older write them: profile "
+                          "again with a newer one")  # fmt: skip
+        elif calls:
             self._durations(kernels, launches, by_id)
         elif not kernels:
             self._to.note(f"{self._source.name}: no {_CALL} in this trace: PyTorch records it for NCCL, not for Gloo on CPUs")
@@ -125,6 +129,7 @@ class _Reader:
 
     def _call(self, arguments: dict[str, Any], at_us: float) -> Observed | None:
         name = str(arguments.get("Collective name", ""))
+        self._nameless += not name
         function = names.function(name)
         if function is None:
             if name and names.key(name) not in names.CONTROL:

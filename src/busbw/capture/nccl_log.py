@@ -23,8 +23,9 @@ from busbw.capture.source import Source
 from busbw.core.pattern import algbw_bytes
 from busbw.core.sizes import counted
 
-MARK = b" NCCL INFO "
+MARK = b"NCCL INFO "
 _WHERE = re.compile(rb"([^\s:]+):(\d+):\d+(?: \[(-?\d+)\])?$")
+_GPU = re.compile(rb"\[(\d{1,4})\]$")
 _CALL = re.compile(
     rb"(\w+): opCount ([0-9a-f]{1,16}) sendbuff \S+ recvbuff \S+ (?:acc \S+ )?count (\d{1,18}) datatype (\d{1,9}) op (\d{1,9}) "
     rb"root (-?\d{1,9}) comm (\S+) \[nranks=(\d{1,9})\](?: stream (\S+))?(?: task \d+ globalrank (\d{1,9}))?"
@@ -51,7 +52,7 @@ def read(source: Source, collector: Collector) -> None:
     for number, line in source.lines(collector):
         at = line.find(MARK)
         if at >= 0:
-            reader.line(number, line[:at], line[at + len(MARK) :])
+            reader.line(number, line[:at].rstrip(), line[at + len(MARK) :])
         elif not collector.header.nccl and (version := _VERSION.search(line)):
             collector.header.nccl = version[1].decode()
     reader.end()
@@ -64,28 +65,33 @@ class _Reader:
         self._waiting: dict[Hashable, deque[Observed]] = {}
         self._group: dict[Hashable, tuple[Hashable, Observed]] = {}
         self._orphans = 0
+        self._nameless = False
 
     def line(self, number: int, where: bytes, text: bytes) -> None:
         """Read one line of NCCL: who wrote it, and what it says."""
         if b"opCount" in text:
             call = _CALL.search(text)
             process = self._process(where)
-            if not call or not process or not self._call(process, call):
+            if not call or not self._call(process, call):
                 self._to.problem(f"{self._source.name}: line {number}: a call that cannot be read: {_shown(text)}")
         elif b" Bytes -> Algo " in text:
             choice = _CHOICE.search(text)
             process = self._process(where)
-            if not choice or not process:
+            if not choice:
                 self._to.problem(f"{self._source.name}: line {number}: a choice that cannot be read: {_shown(text)}")
             elif not self._choice(process, choice):
                 self._orphans += 1
-        elif b"comm 0x" in text and b" Destroy " not in text and (init := _INIT.search(text)) and (process := self._process(where)):
+        elif b"comm 0x" in text and b" Destroy " not in text and (init := _INIT.search(text)):
             pointer, rank, ranks, hosts, device, identity = init.groups()
-            self._comms.init(Start(process, pointer, device, int(rank), int(ranks), int(hosts or 0), identity))
+            self._comms.init(Start(self._process(where), pointer, device, int(rank), int(ranks), int(hosts or 0), identity))
 
-    def _process(self, where: bytes) -> Process | None:
+    def _process(self, where: bytes) -> Process:
         found = _WHERE.search(where)
-        return (found[1], found[2], found[3] or b"") if found else None
+        if found:
+            return found[1], found[2], found[3] or b""
+        self._nameless = True
+        gpu = _GPU.search(where)
+        return b"", b"%d" % self._source.number, gpu[1] if gpu else b""
 
     def _call(self, process: Process, found: re.Match[bytes]) -> bool:
         title, op_count, count, dtype, op, root, pointer, ranks, stream, world_rank = found.groups()
@@ -132,6 +138,8 @@ class _Reader:
     def end(self) -> None:
         """Say what could not be joined."""
         self._comms.end()
+        if self._nameless:
+            self._to.note(f"{self._source.name}: lines without NCCL's host:process:thread: each GPU of the file is taken for one process")
         if self._orphans:
             self._to.note(f"{self._source.name}: {counted(self._orphans, 'choice')} (TUNING) whose calls are not in the log: set "
                           "NCCL_DEBUG_SUBSYS=INIT,COLL,TUNING")  # fmt: skip

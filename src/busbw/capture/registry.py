@@ -4,7 +4,19 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from busbw.capture import chakra, clog, flight_recorder, inspector, kineto, nccl_log, pattern_csv, profiler, simai
+from busbw.capture import (
+    chakra,
+    chakra_json,
+    clog,
+    execution_trace,
+    flight_recorder,
+    inspector,
+    kineto,
+    nccl_log,
+    pattern_csv,
+    profiler,
+    simai,
+)
 from busbw.capture.collector import ORDER_LIMIT, Collector
 from busbw.capture.source import Source
 from busbw.capture.writing import pattern
@@ -60,6 +72,11 @@ FORMATS: tuple[Format, ...] = (
         kineto.recognized, kineto.read,
     ),
     Format(
+        "execution-trace", "PyTorch's execution trace, 1.0.1 to 1.1.1", "`torch.profiler.ExecutionTraceObserver`, PARAM",
+        "calls in order, type, root, with PyTorch 2.4 and newer communicators", "times, operator, algorithm and protocol",
+        execution_trace.recognized, execution_trace.read,
+    ),
+    Format(
         "simai", "SimAI's workload", "SimAI's workload generator (AICB)", "calls of a training step in order, bytes, kinds of groups",
         "times, type, operator, root", simai.recognized, simai.read,
     ),
@@ -72,6 +89,10 @@ FORMATS: tuple[Format, ...] = (
         "chakra", "Chakra's execution trace (.et)", "`chakra_converter`, ASTRA-sim's generators",
         "calls in order, bytes, communicators, times where the converter had them", "type, operator, root, algorithm and protocol",
         chakra.recognized, chakra.read,
+    ),
+    Format(
+        "chakra-json", "Chakra's execution trace as JSON", "`chakra_jsonizer`", "as chakra", "as chakra", chakra_json.recognized,
+        chakra_json.read,
     ),
 )  # fmt: skip
 BY_NAME = {row.name: row for row in FORMATS}

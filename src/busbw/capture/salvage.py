@@ -1,7 +1,7 @@
 """What a broken JSON file still holds: the objects of one list, one by one."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 # What decoding raises: msgspec.DecodeError and UnicodeDecodeError are ValueErrors; deep nesting is a RecursionError.
@@ -23,6 +23,22 @@ def objects(data: bytes, key: str) -> Iterator[dict[str, Any]]:
         try:
             found, at = decode(text, at)
         except BROKEN:
+            return
+        if isinstance(found, dict):
+            yield found
+
+
+def documents(data: bytes, broken: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+    """The JSON objects that stand one after another, on any lines or in one list; `broken` is told where they can be read no further."""
+    text, decode, at = data.decode(errors="replace"), json.JSONDecoder(strict=False).raw_decode, 0
+    while at < len(text):
+        if text[at] in _BETWEEN + "[]":
+            at += 1
+            continue
+        try:
+            found, at = decode(text, at)
+        except BROKEN as error:
+            broken(f"character {at}: {error}")
             return
         if isinstance(found, dict):
             yield found

@@ -1,5 +1,6 @@
 """`busbw capture`: record what an application sends."""
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -13,11 +14,13 @@ from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.exits import Exit
 from busbw.core.pattern_lines import lines
 from busbw.host import net_plugin
-from busbw.launch import environment, wrap
+from busbw.launch import environment, gloo, wrap
 from busbw.measure.record import save
 from busbw.views import pattern as view
 
 FILE = "pattern.jsonl"
+NOT_GLOO = "capture records NCCL alone"
+RECORDER = "PyTorch's Flight Recorder records Gloo too: start with TORCH_FR_BUFFER_SIZE=20000, and give its dumps to busbw pattern"
 
 
 @click.command("capture", context_settings={"help_option_names": ["-h", "--help"], "allow_interspersed_args": False})
@@ -40,6 +43,9 @@ def command(folder: Path, mode: str, command_line: tuple[str, ...]) -> int:
     net_plugin.check(library)
     folder = folder.absolute()
     variables = {CAPTURE.plugin: str(library), CAPTURE.folder: str(folder), CAPTURE.mode: mode}
+    word = gloo.named(command_line)
+    if word:
+        talk(f"warning: {word}: {NOT_GLOO}\n\nhint: {RECORDER}\n")
     if environment.detect(os.environ) is not None:
         os.environ |= variables
         _become(command_line)
@@ -49,8 +55,14 @@ def command(folder: Path, mode: str, command_line: tuple[str, ...]) -> int:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # the plugin's files in it have the mode of the umask
     except OSError as error:
         raise UsageError(f"{folder}: {error.strerror}", "name a folder that can be made") from error
-    code = wrap.run(wrap.command_line(command_line, variables), {**os.environ, **variables})
-    return _report(folder, code)
+    watch = gloo.Watch(os.getpid(), lambda: any(folder.iterdir()), _uses_gloo)
+    with contextlib.nullcontext(watch) if word else watch:
+        code = wrap.run(wrap.command_line(command_line, variables), {**os.environ, **variables})
+    return _report(folder, code, by_gloo=bool(word or watch.rank))
+
+
+def _uses_gloo(rank: int) -> None:
+    talk(f"warning: process {rank} communicates with Gloo and not with NCCL: {NOT_GLOO}\n\nhint: {RECORDER}\n")
 
 
 def _become(command_line: tuple[str, ...]) -> None:
@@ -61,20 +73,22 @@ def _become(command_line: tuple[str, ...]) -> None:
         raise NoMeasurement(f"{command_line[0]}: {error.strerror}", "give the command after --, as you would start it") from error
 
 
-def _report(folder: Path, code: int) -> int:
+def _report(folder: Path, code: int, *, by_gloo: bool) -> int:
     """Print and keep the pattern of the ranks; returns the exit code: that of the command if it failed."""
     if not code:
-        return _print(folder)
+        return _print(folder, by_gloo=by_gloo)
     talk(f"note: the command ended with {code}; what it did until then is recorded")
     try:
-        _print(folder)
+        _print(folder, by_gloo=by_gloo)
     except BusbwError as error:
         talk(error.render())
     return code
 
 
-def _print(folder: Path) -> int:
+def _print(folder: Path, *, by_gloo: bool) -> int:
     if not any(folder.iterdir()):
+        if by_gloo:
+            raise NoMeasurement("no rank of the command has used NCCL, but Gloo, which capture does not record", RECORDER)
         message = f"no rank of the command has used NCCL with the profiler plugin: {folder} is empty"
         raise NoMeasurement(message, "NCCL_DEBUG=INFO shows what NCCL loads; the plugin needs NCCL 2.24 or newer, loaded dynamically")
     found = load([str(folder)])

@@ -13,6 +13,7 @@ from busbw.core.checking import CommandReport
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
 from busbw.core.finding import Verdict
+from busbw.core.given_file import SMALL, read_stream
 from busbw.host.limited import within
 from busbw.host.source import Live
 from busbw.views import command_lines
@@ -46,7 +47,7 @@ def command(words: tuple[str, ...], alone: bool, everything: bool, format_name: 
 def _stdin() -> str:
     """All of stdin; '' if it is closed."""
     try:
-        return sys.stdin.read() if sys.stdin else ""
+        return read_stream(sys.stdin.buffer, SMALL).decode("utf-8") if sys.stdin else ""
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not text"
         raise UsageError(f"stdin: {reason}", "give a script, or a command line after --") from error

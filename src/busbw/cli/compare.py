@@ -41,7 +41,7 @@ def command(
     """Compare B with A, cell by cell: same, slower, faster, ambiguous or unmatched.
 
     A and B are files as busbw show reads them (- = stdin), or directories whose files are repeated runs of one sweep. Exit code 1 when a
-    cell is slower by more than the tolerance, 3 when no cell has a verdict.
+    cell is slower by more than the tolerance, 3 when no cell is on both sides.
 
     With --run it measures both itself: busbw compare --run '--net ib' --run '--net socket' -- all_reduce -b 1M -e 1G
     """
@@ -53,7 +53,7 @@ def command(
     answer(FORMATS[format_name](compared))
     if compared.beyond():
         return int(Exit.BAD)
-    return int(Exit.OK if compared.has_verdict() else Exit.UNKNOWN)
+    return int(Exit.OK if compared.is_judged() else Exit.UNKNOWN)
 
 
 def _measured(runs: Sequence[str], sweep: Sequence[str], rounds: int) -> list[list[Named]]:

@@ -24,8 +24,8 @@ def load(file: str, collective: str | None = None, table: int | None = None) -> 
     one_result(data, file)
     try:
         return read(data, file, collective, table)
-    except UsageError:
-        pattern = _pattern(data, file)
+    except UsageError as error:
+        pattern = _pattern(data, file, error)
         if pattern is None:
             raise
         return pattern
@@ -41,16 +41,24 @@ def _snapshot(data: bytes, file: str) -> Document:
     return Document(documents.SNAPSHOT, lambda width: checks.text(report, width), report)
 
 
-def _pattern(data: bytes, file: str) -> Document | None:
-    """A capture, log or trace of an application; None for a file in which there is no call."""
+def _pattern(data: bytes, file: str, of_sweep: UsageError) -> Document | None:
+    """A capture, log or trace of an application; None for a file of another kind.
+
+    UsageError that names the kind where it is one of these without a call, unless the file has the titles of a sweep's table.
+    """
+    from busbw.capture.registry import detect
     from busbw.capture.registry import read as read_pattern
     from busbw.capture.source import opened
     from busbw.views import pattern
 
     try:
-        record = read_pattern([opened(file, io.BytesIO(data))])
+        detect(opened(file, io.BytesIO(data)))
     except UsageError:
         return None
+    try:
+        record = read_pattern([opened(file, io.BytesIO(data))])
+    except UsageError as error:
+        raise of_sweep if b"busbw" in data else error from None
     return Document(documents.PATTERN, lambda width: pattern.table(record, width))
 
 

@@ -12,7 +12,7 @@ from busbw.cli.streams import answer
 from busbw.cli.sweep_files import read_sweep, table_option
 from busbw.cli.system_options import changed, given_system, system_options
 from busbw.cli.terminal import width
-from busbw.core.cells import every, peak
+from busbw.core.cells import headline
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.exits import Exit
 from busbw.core.result import Result
@@ -23,7 +23,9 @@ from busbw.model.nccl.choice import allowed
 from busbw.model.nccl.constants import of_number, release
 from busbw.model.systems import MOST_HOSTS, System
 from busbw.views import checks, described, explanation
+from busbw.views.formats import no_headline
 
+MEASURE = "measure one: busbw run all_reduce --json run.json"
 _CHECK = re.compile(r"[Bb][Ww]\d{3}")
 
 
@@ -39,7 +41,7 @@ def command(
     file: str, system: str, topo: str, nics: str, cpu: str | None, nodes: int | None, nccl: str, collective: str | None, table: int | None,
     format_name: str,
 ) -> int:  # fmt: skip
-    """Explain the largest busbw in RESULT, any file that busbw show reads (- = stdin): exclude algorithms by their bounds.
+    """Explain the largest precise busbw in RESULT, any file that busbw show reads (- = stdin): exclude algorithms by their bounds.
 
     The links are those that the file recorded, or that the options describe. Exit code 1 when the busbw fits no algorithm. With the id of a
     check, like BW070, print its page.
@@ -48,9 +50,11 @@ def command(
         answer(checks.page(find_row(file), width()))
         return int(Exit.OK)
     result = read_sweep(file, collective, table)
-    figure = peak(every(result))
-    if figure is None or figure.busbw <= 0:
-        raise NoMeasurement(f"{file}: no busbw is in it", "measure one: busbw run all_reduce --json run.json")
+    figure = headline(result)
+    if figure is None:
+        raise NoMeasurement(f"{file}: {no_headline(result)}", MEASURE)
+    if figure.busbw <= 0:
+        raise NoMeasurement(f"{file}: no busbw is in it", MEASURE)
     given = given_system(system, topo, nics, cpu)
     hosts, per_host = _shape(result, given[0] if given else None, nodes)
     if hosts * per_host < 2:

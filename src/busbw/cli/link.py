@@ -19,6 +19,7 @@ from busbw.core import wire
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.exits import Exit
 from busbw.core.finding import Verdict
+from busbw.core.given_file import read_whole
 from busbw.core.linking import METHODS, PERFTEST, TCP, LinkReport, LinkSpec, SuspectReport
 from busbw.core.sizes import parse_size
 from busbw.engines.registry import AUTO, BY_NAME
@@ -172,12 +173,19 @@ def _search(search: Search, output: Output) -> int:
         interrupted = True
     report = search.report
     answer(wire.encode(report).decode() + "\n" if output.as_json else view.render_suspects(report, width()))
-    return int(Exit.INTERRUPTED if interrupted else Exit.BAD if report.suspects else Exit.OK)
+    return int(Exit.INTERRUPTED if interrupted else suspect_exit(report))
+
+
+def suspect_exit(report: SuspectReport) -> Exit:
+    """BAD with a suspect, UNKNOWN where the runs differ too much to clear all hosts."""
+    if report.suspects:
+        return Exit.BAD
+    return Exit.UNKNOWN if report.doubts else Exit.OK
 
 
 def _read(file: Path) -> LinkReport:
     try:
-        return wire.decode(file.read_bytes(), LinkReport)
+        return wire.decode(read_whole(file), LinkReport)
     except OSError as error:
         raise UsageError(f"--result {file}: {error.strerror}", "name a file that busbw link --json wrote") from error
     except ValueError as error:

@@ -12,6 +12,7 @@ from busbw.core.version import __version__
 from busbw.launch.hosts import Host
 from busbw.link import suspects
 from busbw.link.driver import now
+from busbw.link.repeats import SLOW
 from busbw.session.api import run
 
 WAYS = ("hosts", "pairs")
@@ -43,8 +44,24 @@ class Search:
             raise NoMeasurement(f"--suspect: too few runs succeeded to compare; the last error: {last}", "try busbw run on two hosts first")
         names = self.report.hosts
         self.report.suspects = [Suspect([names[at] for at in one.hosts], one.share) for one in outcome.found]
+        self.report.doubts, self.report.spread = self._doubts(outcome), outcome.spread
         self.report.usual, self.report.complete, self.report.end = outcome.usual, True, now()
         self._save(self.report)
+
+    def _doubts(self, outcome: suspects.Outcome) -> list[str]:
+        """A sentence for each group that may be slow, and one where the runs differ too much to see a slow host."""
+        said = []
+        for one in outcome.left_open:
+            names = " and ".join(self.report.hosts[at] for at in one.hosts)
+            said.append(
+                f"{names}: {100 * one.share:.0f} % of the usual rate in repeated runs, which differ too much to tell it from chance"
+            )
+        if outcome.noisy:
+            differ = (
+                "no hosts were measured twice" if outcome.spread is None else f"runs over the same hosts differ by {outcome.spread:.0%}"
+            )
+            said.append(f"{differ}: a host at {SLOW:.0%} of the usual rate would not be seen".replace("%", " %"))
+        return said
 
     def _over(self, group: Sequence[int]) -> float | None:
         """busbw of the collective over some of the hosts; None if the run failed."""

@@ -1,12 +1,14 @@
 """What a command prints while it runs: the result on stdout, messages on stderr."""
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from busbw.cli.status import StatusLine
 from busbw.cli.streams import ReaderGone, answer, stop_writing, talk
 from busbw.cli.terminal import width
+from busbw.core.cells import headline
 from busbw.core.errors import BusbwError, UsageError
 from busbw.core.exits import Exit
 from busbw.core.frontend_texts import render
@@ -19,10 +21,16 @@ from busbw.session.sink import OWN, Frontend, Sink
 from busbw.views import training
 from busbw.views.registry import View
 
+BRIEF = "brief"
 
-def exit_code(result: AnyResult | None) -> int:
-    """0 for a good result, 1 for wrong data."""
-    return int(Exit.BAD if result and result.wrong() else Exit.OK)
+
+def exit_code(result: AnyResult | None, format_name: str = "") -> int:
+    """0 for a good result, 1 for wrong data; of a sweep as a brief line, 3 where no cell is precise enough for its figure."""
+    if result and result.wrong():
+        return int(Exit.BAD)
+    if format_name == BRIEF and isinstance(result, Result) and headline(result) is None:
+        return int(Exit.UNKNOWN)
+    return int(Exit.OK)
 
 
 def print_command(prepared: LauncherCommand | None) -> int:
@@ -103,19 +111,43 @@ class Output(Sink):
 
 
 class SweepOutput(Output):
-    """Prints a sweep in one of the views."""
+    """Prints a sweep in one of the views. `refuse` raises a BusbwError where the result could not be judged."""
 
-    def __init__(self, record: Record, view: View, frontend: Frontend = OWN, *, save_unasked: bool = True) -> None:
+    def __init__(
+        self,
+        record: Record,
+        view: View,
+        frontend: Frontend = OWN,
+        *,
+        save_unasked: bool = True,
+        refuse: Callable[[Result], None] | None = None,
+    ) -> None:
         super().__init__(record, frontend, save_unasked=save_unasked)
-        self.view = view
+        self.view, self.refuse = view, refuse
+        self._printed = 0
+
+    def run_aborted(self, reason: str) -> str:
+        """Print the rows that were to be visited again, then as every output."""
+        result = self.record.result
+        if isinstance(result, Result) and self.view.streams:
+            for row in result.rows[self._printed :]:
+                self._print("row", result, row)
+        return super().run_aborted(reason)
+
+    def take(self, event: Event) -> None:
+        """Before the first size, `refuse` may end the run by an error: machine and ideal are known then."""
+        if isinstance(event, Started) and self.refuse is not None and isinstance(event.result, Result):
+            self.refuse(event.result)
+        super().take(event)
 
     def show(self, event: Event, result: AnyResult) -> None:
         """Header, rows and footer; a view that does not stream prints all with the footer."""
         assert isinstance(result, Result)
         if isinstance(event, Started) and self.view.streams:
             self._print("header", result)
-        elif isinstance(event, RowDone) and self.view.streams:
+        elif isinstance(event, RowDone) and event.final and self.view.streams:
             self._print("row", result, event.row)
+            self._printed += 1
         elif isinstance(event, Ended):
             self._print("footer", result)
 

@@ -10,6 +10,7 @@ from busbw.cli.parameters import File, not_empty
 from busbw.cli.report_files import expanded, gathered
 from busbw.cli.streams import answer
 from busbw.cli.sweep_files import table_option
+from busbw.core.cells import headline
 from busbw.core.comparison import Comparison
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
@@ -20,6 +21,7 @@ from busbw.measure.record import check_writable, save
 from busbw.stats.compare import compare
 from busbw.views.html.others import page as page_of_others
 from busbw.views.html.page import page
+from busbw.views.html.report_input import ReportInput, alike
 
 DEFAULT = "report.html"
 
@@ -38,9 +40,10 @@ DEFAULT = "report.html"
 def command(files: tuple[str, ...], output: str | None, collective: str | None, table: int | None, key: Path | None) -> int:
     """Write FILE... (- = stdin) as one self-contained HTML page, and print its path.
 
-    Reads what busbw show reads: sweeps, trainings, plans, replays, patterns, checks, tests of links, snapshots. Up to 8 sweeps share the
-    plots, and are compared with the first. A directory stands for its files that end in .json, .jsonl, .log, .table or .txt; those that
-    cannot be read are named and left out. Exit code 1 when one was left out, or a result holds wrong data.
+    Reads what busbw show reads: sweeps, trainings, plans, replays, patterns, checks, tests of links, snapshots. Up to 8 sweeps fit.
+    Those of one collective, engine and number of ranks share plots, and are compared with the first of them. A directory stands for its
+    files that end in .json, .jsonl, .log, .table or .txt, sweeps by the time of the run; those that cannot be read are named and left
+    out. Exit code 1 when one was left out, or a result holds wrong data; 3 when no cell of any sweep reached its precision.
 
     With --sign the command that verifies the signature is printed too.
     """
@@ -64,7 +67,9 @@ def command(files: tuple[str, ...], output: str | None, collective: str | None, 
         answer(f"{target}\n")
         if key is not None:
             answer(_signed(target, key))
-    return int(Exit.BAD if others.skipped or any(result.wrong() for _, result in sweeps) else Exit.OK)
+    if others.skipped or any(result.wrong() for _, result in sweeps):
+        return int(Exit.BAD)
+    return int(Exit.UNKNOWN if sweeps and all(headline(result) is None for _, result in sweeps) else Exit.OK)
 
 
 def _target(files: tuple[str, ...], output: str | None) -> Path | None:
@@ -87,13 +92,9 @@ def _names(files: Sequence[str]) -> list[str]:
 
 
 def _comparisons(named: Sequence[tuple[str, Result]]) -> dict[int, Comparison]:
-    """Each later result of the first one's collective, compared with the first."""
-    first = named[0]
-    return {
-        index: compare([first], [other])
-        for index, other in enumerate(named)
-        if index and other[1].spec.collective == first[1].spec.collective
-    }
+    """Each result compared with the first one of its collective, engine and number of ranks."""
+    inputs = [ReportInput(index, name, result) for index, (name, result) in enumerate(named)]
+    return {one.index: compare([named[first.index]], [named[one.index]]) for first, *others in alike(inputs) for one in others}
 
 
 def _signed(target: Path, key: Path) -> str:

@@ -1,22 +1,29 @@
-"""`--min-busbw` and `--min-percent`: a run that does not reach them ends with exit code 1."""
+"""`--min-busbw` and `--min-percent`: a run that does not reach them ends with exit code 1, and one that cannot tell with 3."""
 
+import math
 from dataclasses import dataclass
 
 import click
 
 from busbw.cli.parameters import Share
 from busbw.cli.shared_options import Decorator, options
-from busbw.core.cells import every, peak
-from busbw.core.errors import UsageError
+from busbw.core.cells import Figure, headline
+from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.exits import Exit
-from busbw.core.result import AnyResult, Result
+from busbw.core.result import AnyResult, Ideal, Result
 from busbw.core.sizes import format_size
-from busbw.views.formats import bandwidth_text, percent_text
+from busbw.model.findings import why_no_ideal
+from busbw.views.formats import bandwidth_text, busbw_text, no_headline, percent_text
 
 GB = "GB/s"
 least_options: Decorator = options(
-    click.option("--min-busbw", default="", metavar="GB/S", help="exit code 1 if the largest busbw is below this: 300GB/s"),
-    click.option("--min-percent", type=Share(0, 10), help="exit code 1 if the largest busbw is below this part of the ideal: 80%"),
+    click.option(
+        "--min-busbw",
+        default="",
+        metavar="GB/S",
+        help="exit code 1 if the largest precise busbw is below this, 3 if none is precise: 300GB/s",
+    ),
+    click.option("--min-percent", type=Share(0, 10), help="the same for a part of the ideal, which must be known: 80%"),
 )
 
 
@@ -27,20 +34,33 @@ class Least:
     busbw: float | None
     share: float | None
 
+    def refuse(self, result: Result) -> None:
+        """NoMeasurement, before anything is measured, where a part of an unknown ideal is asked for."""
+        if self.share is not None and result.ideal is None:
+            reason = f"--min-percent {100 * self.share:g}%: there is no ideal to compare with: {why_no_ideal(result, result.topology)}"
+            raise NoMeasurement(reason, "set the expected busbw with --ideal GB/s, or require one with --min-busbw GB/s")
+
     def judge(self, result: AnyResult | None) -> tuple[Exit, str]:
-        """The exit code and why; 3 where the ideal is asked for and unknown. A process that has no result is not judged."""
+        """The exit code and why; 3 where no cell is precise enough to be judged. A process that has no result is not judged.
+
+        Only cells that reached their precision are judged, and with precise timing only those with an interval.
+        """
         if not isinstance(result, Result) or (self.busbw is None and self.share is None):
             return Exit.OK, ""
-        found = peak(every(result))
+        required = "--min-busbw" if self.share is None else "--min-percent"
+        found = headline(result)
         if found is None:
-            return Exit.UNKNOWN, "nothing was measured that could reach the least busbw"
-        figure = f"busbw {bandwidth_text(found.busbw)} {GB} at {format_size(found.row.size_bytes)}"
+            return Exit.UNKNOWN, f"{required} cannot be judged: {no_headline(result)}"
+        figure = f"busbw {busbw_text(found)} at {format_size(found.row.size_bytes)}"
+        if found.cell.stopped and found.half_width == math.inf:
+            return Exit.UNKNOWN, f"{required} cannot be judged: {figure}; give more --iters, or leave it out"
+        return self._compared(found, result.ideal, figure)
+
+    def _compared(self, found: Figure, ideal: Ideal | None, figure: str) -> tuple[Exit, str]:
         if self.busbw is not None and found.busbw < self.busbw:
             return Exit.BAD, f"{figure} is below --min-busbw {bandwidth_text(self.busbw)} {GB}"
-        if self.share is not None and result.ideal is None:
-            return Exit.UNKNOWN, f"{figure} cannot be judged by --min-percent: the ideal is unknown; give --ideal {GB}"
-        if self.share is not None and result.ideal is not None and found.busbw < self.share * result.ideal.busbw:
-            percent = percent_text(found.busbw, result.ideal.busbw)
+        if self.share is not None and ideal is not None and found.busbw < self.share * ideal.busbw:
+            percent = percent_text(found.busbw, ideal.busbw)
             return Exit.BAD, f"{figure} is {percent} % of the ideal, below --min-percent {100 * self.share:g}%"
         return Exit.OK, ""
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from busbw.cli.output import SweepOutput, exit_code, print_command
+from busbw.cli.output import BRIEF, SweepOutput, exit_code, print_command
 from busbw.cli.parameters import Seconds, Share, argv, given, not_empty
 from busbw.cli.requirement import least, least_options
 from busbw.cli.shared_options import dry_run_option, net_option, options, result_file, result_options, start_options, take_where
@@ -38,6 +38,9 @@ MORE_HELP = {  # what applies only to `busbw run`
 }
 
 
+FULL_ROWS = "; if not given, the first of these sizes at which every rank has an element"
+
+
 def _size(_: click.Context, parameter: click.Parameter, value: str) -> int:
     return parse_size(value, parameter.opts[0])
 
@@ -48,7 +51,7 @@ def _rounds(_: click.Context, _parameter: click.Parameter, value: str) -> int:
     return TIMED if value == "timed" else int(value)
 
 
-def sweep_option(row: Option) -> Callable[[Any], Any]:
+def sweep_option(row: Option, more_help: str = "") -> Callable[[Any], Any]:
     """The option of a row."""
     # -n means ranks, as with mpirun.
     names = [row.name(strict=True), *([f"--{row.long}"] if "_" in row.long else []), *([] if row.short == "n" else [f"-{row.short}"])]
@@ -59,7 +62,7 @@ def sweep_option(row: Option) -> Callable[[Any], Any]:
     default = short_size(row.default_for_run) if row.kind == "size" else row.default_for_run
     return click.option(
         *names, row.field, type=int if kind == "int" else str, callback=callback, default=default, show_default=True,
-        help=row.help + MORE_HELP.get(row.field, "") + allowed, metavar=values,
+        help=row.help + MORE_HELP.get(row.field, more_help) + allowed, metavar=values,
     )  # fmt: skip
 
 
@@ -69,7 +72,8 @@ _sampling_options = options(
         help="precise: medians with intervals, without launch cost; classic: a mean, as in nccl-tests",
     ),
     click.option(
-        "--precision", type=Share(0, 1), show_default="1% on GPUs, 5% on CPUs", help="how far the median's interval may reach to each side",
+        "--precision", type=Share(0, 1), show_default="1% on GPUs, 10% on CPUs",
+        help="how far the median's interval may reach to each side",
     ),
     click.option("--confidence", type=Share(0.5, 0.99999), default="99%", show_default=True, help="confidence level of that interval"),
     click.option(
@@ -140,7 +144,7 @@ def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
     help=f"repeat the sweep for so many seconds, with {SOAK_ROUNDS} data checks per row, and stop at the first wrong data",
 )
 @_sampling_options
-@options(*map(sweep_option, SWEEP_OPTIONS))
+@options(*(sweep_option(row, FULL_ROWS if row.field == "min_bytes" else "") for row in SWEEP_OPTIONS))
 def command(
     name: str, format_name: str, json_name: str, force: bool, dry_run: bool, brief: bool, min_busbw: str, min_percent: float | None,
     **fields: Any,
@@ -150,7 +154,7 @@ def command(
     Under mpirun, srun or torchrun each process is a rank of the existing job.
     """
     required = least(min_busbw, min_percent)
-    format_name = "brief" if brief else format_name
+    format_name = BRIEF if brief else format_name
     fields |= take_where(fields)
     sampling = _take_sampling(fields)
     sweep = {row.field: fields.pop(row.field) for row in SWEEP_OPTIONS}
@@ -168,14 +172,15 @@ def command(
     if fields["engine"] == "torch" and format_name == "csv":
         format_name = "torch-csv"  # the CSV of the PyTorch benchmark
     shown = view("json" if to_stdout else format_name, width())
-    fields |= {"net": fields["net"] or "", "program": "busbw run", "argv": argv()}
+    fields |= {"net": fields["net"] or "", "program": "busbw run", "argv": argv(), "full_rows": not given("min_bytes")}
     if dry_run:
         return print_command(launcher_command(*prepare(spec, **fields)))
-    result = run(spec, sink=SweepOutput(Record(result_file(json_name), overwrite=force), shown), **fields)
+    sink = SweepOutput(Record(result_file(json_name), overwrite=force), shown, refuse=required.refuse)
+    result = run(spec, sink=sink, **fields)
     code, reason = required.judge(result)
     if reason:
         talk(f"error: {reason}")
-    return max(exit_code(result), int(code), key=(0, 3, 1).index)
+    return max(exit_code(result, format_name), int(code), key=(0, 3, 1).index)
 
 
 def _take_soak(fields: dict[str, Any], sweep: dict[str, Any]) -> float:

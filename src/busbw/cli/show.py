@@ -4,6 +4,7 @@ import click
 import msgspec
 
 from busbw.cli.documents import load
+from busbw.cli.output import exit_code
 from busbw.cli.parameters import not_empty
 from busbw.cli.streams import answer
 from busbw.cli.sweep_files import table_option
@@ -24,7 +25,7 @@ def command(file: str, format_name: str, collective: str | None, table: int | No
     """Print what is in FILE (- = stdin): any file that busbw wrote, or nccl-tests' JSON or text of any age.
 
     Other files than sweeps have the formats table and json. A snapshot is printed as its checks, a log or trace of an application as its
-    pattern. Exit code 1 when the result holds wrong data.
+    pattern. Exit code 1 when the result holds wrong data; 3 with --format brief when no cell reached its precision.
     """
     view(format_name)
     found = load(file, collective, table)
@@ -32,7 +33,7 @@ def command(file: str, format_name: str, collective: str | None, table: int | No
         answer(_text(found, format_name, file))
         return int(Exit.OK)
     answer(render(found, format_name, file, width()))
-    return int(Exit.BAD if found.wrong() else Exit.OK)
+    return exit_code(found, format_name)
 
 
 def _text(found: Document, format_name: str, file: str) -> str:

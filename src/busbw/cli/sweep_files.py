@@ -1,13 +1,13 @@
 """Reads sweeps from files and stdin."""
 
 import sys
-from pathlib import Path
 
 import click
 
 from busbw.cli.streams import talk
 from busbw.core.errors import UsageError
-from busbw.core.finding import LOG_TABLES
+from busbw.core.finding import LOG_FINDINGS, Verdict
+from busbw.core.given_file import read_stream, read_whole
 from busbw.core.result import Result
 from busbw.history.exported import split
 from busbw.views import documents
@@ -18,7 +18,7 @@ table_option = click.option("--table", type=click.IntRange(1), default=None, hel
 
 
 def read_sweep(file: str, collective: str | None, table: int | None = None) -> Result:
-    """The sweep in a file, with a warning where its log holds several; UsageError for a training or a plan, which have no sizes."""
+    """The sweep in a file, with a warning for what its log leaves in doubt; UsageError for a training or a plan, which have no sizes."""
     return sweep_in(read_bytes(file), file, collective, table)
 
 
@@ -31,7 +31,7 @@ def sweep_in(data: bytes, file: str, collective: str | None, table: int | None =
     result = read(data, file, collective, table)
     if not isinstance(result, Result):
         raise UsageError(f"{file} is {kind(result)}, not a sweep", f"busbw show {file}")
-    return tables_noted(result, file)
+    return noted(result, file)
 
 
 def one_result(data: bytes, file: str) -> None:
@@ -41,19 +41,17 @@ def one_result(data: bytes, file: str) -> None:
         raise UsageError(f"{file}: {count} results, one on each line", f"busbw history add {file}, or one: sed -n 1p {file} | busbw show -")
 
 
-def tables_noted(result: Result, file: str) -> Result:
-    """The sweep, with a warning where its log holds several."""
+def noted(result: Result, file: str) -> Result:
+    """The sweep, with a warning for what its log leaves in doubt: several tables, missing rows, figures that contradict each other."""
     for finding in result.findings:
-        if finding.id == LOG_TABLES:
-            talk(f"warning: {file}: {finding.message}; {finding.fix}")
+        if finding.id in LOG_FINDINGS and finding.verdict is not Verdict.PASS:
+            talk(f"warning: {file}: {'; '.join(filter(None, (finding.message, finding.fix)))}")
     return result
 
 
 def read_bytes(file: str) -> bytes:
-    """What is in the file, or on stdin for `-`; UsageError where it cannot be read."""
-    if file == "-":
-        return sys.stdin.buffer.read()
+    """What is in the file, or on stdin for `-`; UsageError where it cannot be read, or is too large to be read whole."""
     try:
-        return Path(file).read_bytes()
+        return read_stream(sys.stdin.buffer) if file == "-" else read_whole(file)
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}", "name a result file, or - for stdin") from error

@@ -84,6 +84,26 @@ def peak(found: Iterable[Figure]) -> Figure | None:
     return max((figure for figure in found if math.isfinite(figure.cell.busbw)), key=lambda figure: figure.busbw, default=None)
 
 
+def settled(result: Result) -> list[Figure]:
+    """The cells in table order that are as precise as was asked for. Headlines, gates and findings on bandwidth use only these.
+
+    Classic timing and a given number of iterations ask for no precision. A cell with two modes or a throttled GPU is not settled.
+    """
+    precision = result.spec.sampling.precision if result.spec.sampling else 0.0
+    return [figure for figure in every(result) if _settled(figure, precision)]
+
+
+def _settled(figure: Figure, precision: float) -> bool:
+    if figure.cell.stopped == "budget":  # also where only --tail had too few samples
+        return figure.half_width <= precision
+    return figure.cell.stopped in ("", "ok", "fixed")
+
+
+def headline(result: Result) -> Figure | None:
+    """The settled cell with the highest busbw, which speaks for the whole sweep; None where no cell reached its precision."""
+    return peak(settled(result))
+
+
 def repeats(result: Result) -> list[dict[CellKey, Figure]]:
     """The cells of each repeat, which has communicators of its own."""
     numbers = sorted({row.repeat for row in result.rows})

@@ -86,3 +86,7 @@ class Comparison(msgspec.Struct, frozen=True):
     def has_verdict(self) -> bool:
         """Whether any cell has a verdict."""
         return any(cell.verdict not in (Verdict.AMBIGUOUS, Verdict.UNMATCHED) for cell in self.cells)
+
+    def is_judged(self) -> bool:
+        """Whether any cell of both sides was compared."""
+        return any(cell.verdict is not Verdict.UNMATCHED for cell in self.cells)

@@ -19,7 +19,7 @@ class Exit(_Code):
     OK = 0, "success"
     BAD = 1, "measured, but the result is bad: wrong data, slower than allowed, or a check failed"
     USAGE = 2, "invalid arguments or input file"
-    UNKNOWN = 3, "no measurement possible: no GPU, NCCL or MPI missing, a rank or host lost, a part of a machine that could not be judged"
+    UNKNOWN = 3, "no measurement possible: no GPU, NCCL or MPI missing, a rank or host lost; a part or a figure that could not be judged"
     BUG = 4, "a bug in busbw"
     INTERRUPTED = 130, "interrupted; completed measurements are saved"
 

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from busbw.core.finding import Finding, Verdict
+from busbw.core.sizes import counted
 
 TCP, PERFTEST = "tcp", "perftest"
 METHODS = (TCP, PERFTEST)
@@ -126,6 +127,19 @@ class LinkReport(msgspec.Struct, tag="busbw.link/1", tag_field="schema", kw_only
     latencies: list[Latency] = []
     findings: list[Finding] = []
 
+    def __post_init__(self) -> None:
+        """ValueError, and so a DecodeError of a file, where an index names no host or rail of the report."""
+        hosts, rails = range(len(self.hosts)), range(len(self.rails))
+        for rail in self.rails:
+            if len(rail.endpoints) != len(hosts):
+                raise ValueError(f"rail {rail.name} has {len(rail.endpoints)} endpoints, but there are {counted(len(hosts), 'host')}")
+        ends = [("flow", one.rail, one.sender, one.receiver) for one in self.flows]
+        ends += [("latency", one.rail, one.a, one.b) for one in self.latencies]
+        for what, at, a, b in ends:
+            if at not in rails or a not in hosts or b not in hosts:
+                there = f"{counted(len(rails), 'rail')} and {counted(len(hosts), 'host')}"
+                raise ValueError(f"a {what} is on rail {at} between hosts {a} and {b}, but there are {there}")
+
     def bad(self) -> bool:
         """Whether an endpoint or a pair is below what it should be."""
         return any(finding.verdict in BAD for finding in self.findings)
@@ -164,4 +178,6 @@ class SuspectReport(msgspec.Struct, tag="busbw.suspect/1", tag_field="schema", k
     usual: float | None = None
     runs: list[Run] = []
     suspects: list[Suspect] = []
+    doubts: Annotated[list[str], Meta(description="what the runs left open, and why")] = []
+    spread: Annotated[float | None, Meta(description="typical relative difference between two runs over the same hosts")] = None
     complete: bool = False

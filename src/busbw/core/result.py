@@ -3,6 +3,9 @@
 Seconds and bytes throughout; views choose units. A schema may gain optional fields; a change of meaning gets a new number.
 """
 
+import itertools
+import statistics
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -39,12 +42,13 @@ class Cell(msgspec.Struct):
     and the last rank's start. Both are None if a rank can end before all have started (rooted and uneven collectives) and no clock
     shows the starts. launch_s is the time to enqueue one operation on the slowest process, launches_s on each process. stopped is why
     sampling ended: ok (requested precision reached), fixed (number of iterations given), budget (time limit reached) or unstable (more
-    samples would not help). dropped counts leading samples of the warm-up, which are in samples_s but not used. late_s is the lower
-    quartile of each rank's lateness at the start of an operation. modes_s are the medians of two groups of samples with a wide gap
-    between them. p99_s is measured with --tail. tick_s is the resolution of a coarse clock; the interval includes one tick more on
-    either side than order statistics give. n counts the samples that these values are computed from (0 in older files: those of
-    samples_s after the dropped ones). ends_s, only of uneven collectives, is the median time from the first rank's start to each rank's
-    end; where no clock shows the starts, it is each rank's median duration.
+    samples would not help), or interrupted (the run ended before). visits are the numbers of samples of each visit, in the order of
+    samples_s; the others of the sweep were measured in between (empty in older files: all samples were taken in a row). dropped counts
+    leading samples of the warm-up, which are in samples_s but not used. late_s is the lower quartile of each rank's lateness at the start
+    of an operation. modes_s are the medians of two groups of samples with a wide gap between them. p99_s is measured with --tail. tick_s is
+    the resolution of a coarse clock; the interval includes one tick more on either side than order statistics give. n counts the samples
+    that these values are computed from (0 in older files: those of samples_s after the dropped ones). ends_s, only of uneven collectives,
+    is the median time from the first rank's start to each rank's end; where no clock shows the starts, it is each rank's median duration.
     """
 
     time_s: float
@@ -72,11 +76,28 @@ class Cell(msgspec.Struct):
     tick_s: float | None = None
     n: int = 0
     ends_s: list[float] | None = None
+    visits: list[int] = []
 
     @property
     def kept_s(self) -> list[float]:
         """The samples from which the other values are computed."""
         return (self.samples_s or [])[self.dropped or self.skipped :]
+
+    @property
+    def moments_s(self) -> list[float]:
+        """One observation of each moment: the median of each visit that counts. Each sample is one if the visits are not known."""
+        samples = self.samples_s or []
+        if not all(self.visits) or sum(self.visits) != len(samples):
+            return self.kept_s
+        ends = itertools.accumulate(self.visits)
+        spans = zip(ends, parts(samples, self.visits), strict=True)
+        return [statistics.median(visit) for end, visit in spans if end > self.dropped]
+
+
+def parts(samples: Sequence[float], lengths: Sequence[int]) -> list[list[float]]:
+    """The samples of each visit, given the number of each."""
+    ends = list(itertools.accumulate(lengths))
+    return [list(samples[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
 
 
 class Row(msgspec.Struct):

@@ -22,7 +22,7 @@ _ROOT = re.compile(r"all|-1|0|[1-9]\d*|0x[0-9a-f]+", re.ASCII | re.IGNORECASE)
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     """How precise timing samples a cell: until the confidence interval of the median is within `precision` of it on either side.
 
-    A precision of 0 means the engine's default: 1 % on GPUs, 5 % on CPUs. `fixed` is a fixed number of iterations (0: as many as
+    A precision of 0 means the engine's default: 1 % on GPUs, 10 % on CPUs. `fixed` is a fixed number of iterations (0: as many as
     needed); `max_time_s` limits the time of a cell; `tail` also measures the 99th percentile with an interval; `repeats` is how often
     the sweep runs with newly created communicators.
     """
@@ -156,6 +156,17 @@ def sizes(spec: SweepSpec, max_bytes: int) -> Iterator[int]:
     while before < size <= max_bytes:  # a step of 0 is one size
         yield size
         before, size = size, size * spec.step_factor if spec.step_factor > 1 else size + spec.step_bytes
+
+
+def from_first_full_row(spec: SweepSpec, ranks: int) -> SweepSpec:
+    """The sweep from the first of its sizes at which every rank has an element; unchanged if none of them gives each rank one."""
+
+    def full(size: int) -> bool:
+        counts = (spec.row.buffers(size // dtype.itemsize, ranks, dtype.itemsize) for dtype in dtypes(spec))
+        return all(min(count.send, count.recv) > 0 for count in counts)
+
+    first = next(filter(full, sizes(spec, spec.max_bytes)), spec.min_bytes)
+    return msgspec.structs.replace(spec, min_bytes=first)
 
 
 def warmup_sizes(spec: SweepSpec, max_bytes: int) -> Iterator[int]:

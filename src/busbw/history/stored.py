@@ -4,7 +4,7 @@ import hashlib
 from datetime import datetime
 
 from busbw.core import wire
-from busbw.core.cells import every, peak, timing
+from busbw.core.cells import headline, timing
 from busbw.core.history import StoredRun, machine
 from busbw.core.result import Result
 
@@ -17,7 +17,7 @@ def digest(result: Result) -> str:
 def stored(result: Result, now: datetime) -> StoredRun:
     """The facts of a result for listing and search. Its id is 0 until it is stored."""
     sizes = [row.size_bytes for row in result.rows]
-    top = peak(every(result))
+    top = headline(result)
     return StoredRun(
         id=0,
         start=_when(result.start, now),

@@ -81,6 +81,14 @@ def of_memory(pid: int, file: str) -> bytes:
     return hung.answer(f"process {pid}", Path(f"/proc/{pid}/{file}").read_bytes)
 
 
+def threads(pid: int) -> list[str]:
+    """The names of the threads of a process, at most 15 characters each; none if it has ended."""
+    try:
+        return [_read(pid, f"task/{thread.name}/comm").strip() for thread in Path(f"/proc/{pid}/task").iterdir()]
+    except OSError:
+        return []
+
+
 def thread_times(thread: int) -> tuple[float, float] | None:
     """Seconds on a processor, and seconds ready to run without one, of a thread of this process by its kernel id.
 

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from busbw.core.errors import UsageError
+from busbw.core.given_file import read_whole
 from busbw.core.masking import masked
 from busbw.host.source import Live, Reading, Source
 
@@ -92,7 +93,7 @@ def recorded(path: Path) -> Source:
     if path.is_dir():
         return _RecordedTree(path)
     try:
-        return parse_archive(path.read_bytes(), str(path))
+        return parse_archive(read_whole(path), str(path))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", MADE_BY) from error
 

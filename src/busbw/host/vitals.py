@@ -25,21 +25,28 @@ from busbw.host.source import Live, Source, Unavailable
 class Vitals:
     """Reads one host's GPUs among `devices` (the devices of its own ranks), its network ports and TCP.
 
-    `source` is the live machine by default. Descriptors and NVML stay open until `close`.
+    `source` is the live machine by default. Descriptors and NVML stay open until `close`. NVML takes milliseconds a GPU: it is asked again
+    when that takes at most `gpu_share` of the time, and its values stay the same meanwhile.
     """
 
-    def __init__(self, devices: Sequence[Device], source: Source | None = None) -> None:
+    def __init__(self, devices: Sequence[Device], source: Source | None = None, *, gpu_share: float = 1.0) -> None:
         self._source, self._opened = source or Live(), ExitStack()
         self._host = devices[0].host if devices else platform.node()
         self._buses = list(dict.fromkeys(device.bus for device in devices if device.bus))
         self._session: Session | None = None
         self._no_nvml = ""
+        self._gpu_share, self._due_s, self._latest = gpu_share, 0.0, GpuVitals([])
         with ExitStack() as undo:
             undo.callback(self.close)
             self._ports = Ports(self._source, self._opened)
             self._tcp = Tcp(self._source, self._opened)
             self._log = KernelLog(self._source, self._opened) if self._buses else None
             undo.pop_all()
+
+    @property
+    def gpus_due(self) -> bool:
+        """Whether the next reading asks NVML again."""
+        return bool(self._buses) and time.monotonic() >= self._due_s
 
     def read(self) -> Reading:
         """The host's current state. What cannot be read is left out, with the reason in `unread`."""
@@ -60,8 +67,14 @@ class Vitals:
     def _gpus(self) -> GpuVitals:
         if not self._buses:
             return GpuVitals([])
+        if not self.gpus_due:
+            return msgspec.structs.replace(self._latest, events=[])
+        began = time.monotonic()
         answer = self._source.call("nvml_vitals", self._read_nvml)
-        return GpuVitals([], reason=answer.reason) if answer.data is None else msgspec.json.decode(answer.data, type=GpuVitals)
+        found = GpuVitals([], reason=answer.reason) if answer.data is None else msgspec.json.decode(answer.data, type=GpuVitals)
+        self._latest, ended = found, time.monotonic()
+        self._due_s = began + (ended - began) / self._gpu_share
+        return found
 
     def _read_nvml(self) -> str:
         if self._no_nvml:  # looking for the library again would take longer than all other reads

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from busbw.core.errors import UsageError
+from busbw.core.given_file import read_text
 
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
 _IPV6 = re.compile(r"[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?")
@@ -45,7 +45,7 @@ def parse_hosts(text: str) -> tuple[Host, ...]:
 def read_hostfile(path: str) -> tuple[Host, ...]:
     """The hosts of a hostfile. Raises UsageError if it cannot be read or parsed."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not text"
         raise UsageError(f"--hostfile {path}: {reason}", "give a file with lines like: h1 slots=8") from error

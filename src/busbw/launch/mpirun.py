@@ -44,9 +44,8 @@ def find(search: Iterable[str] | None = None) -> Mpirun:
 
     Raises NoMeasurement if there is none, it does not respond, or it is not Open MPI 4 or newer.
     """
-    candidates = [str(Path(sys.executable).with_name("mpirun")), shutil.which("mpirun") or ""] if search is None else search
-    path = next((one for one in candidates if one and os.access(one, os.X_OK)), None)
-    if path is None:
+    path = located() if search is None else _first(search)
+    if not path:
         raise NoMeasurement(f"no mpirun next to {sys.executable} or on PATH", INSTALL)
     try:
         done = subprocess.run([path, "--version"], capture_output=True, timeout=VERSION_LIMIT_S, stdin=subprocess.DEVNULL, check=False)
@@ -59,6 +58,15 @@ def find(search: Iterable[str] | None = None) -> Mpirun:
     if match is None or int(match.group(1)) < 4:
         raise NoMeasurement(f"{path} is not Open MPI 4 or newer: --version prints '{text.strip().partition(chr(10))[0]}'", INSTALL)
     return Mpirun(path, int(match.group(1)), match.group(0).split()[-1].lstrip("v"))
+
+
+def located() -> str:
+    """The mpirun next to this Python, else the first on PATH; '' if there is none."""
+    return _first([str(Path(sys.executable).with_name("mpirun")), shutil.which("mpirun") or ""])
+
+
+def _first(candidates: Iterable[str]) -> str:
+    return next((one for one in candidates if one and os.access(one, os.X_OK)), "")
 
 
 def command(

@@ -1,22 +1,22 @@
 """Finds slow hosts, or two that are slow only together, with a few runs of a collective over subsets of the hosts.
 
 A collective is as fast as its slowest host. Groups of equal size are compared, since the rate may depend on the number of hosts. `halves`
-needs the fewest runs, but sees a slow pair only inside one of its first groups. `pairs` runs every two hosts and assumes nothing.
+needs the fewest runs, but sees a slow pair only inside one of its first groups. `pairs` runs every two hosts and assumes nothing. Both only
+suspect at first; repeated runs in turn with others decide.
 """
 
+import itertools
 import random
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from busbw.link.repeats import REPEATS, SLOW, SPREAD, RunOver, compared, spread
 from busbw.link.schedule import rounds
 from busbw.link.solver import Measured, solve
 from busbw.stats.summary import nearest_rank
 
-RunOver = Callable[[Sequence[int]], float | None]  # the rate of a collective over these hosts; None if it failed
-SLOW = 0.85  # of the usual rate: below, a group is slow
-GROUPS = 8  # of the first step
-CONFIRMATIONS = 3  # runs with random fast peers; their median counts
+GROUPS = 8  # of the first step, and pairs whose spread is measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,28 +28,73 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
+class Open:
+    """Hosts that were slow in some runs, and not beyond chance. `share` is as of `Found`."""
+
+    hosts: tuple[int, ...]
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a search found, and the usual rate; None if too few runs succeeded to know it."""
+    """What a search found, and what it left open; `usual` is None if too few runs succeeded to know it.
+
+    `spread` is how much two runs over the same hosts typically differ, as a fraction of the slower one; None if unknown.
+    """
 
     found: tuple[Found, ...]
     usual: float | None
+    left_open: tuple[Open, ...] = ()
+    spread: float | None = None
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the runs differ so much that a slow host may have been missed."""
+        return self.spread is None or self.spread > SPREAD
 
 
 @dataclass
 class _Search:
-    """The runs of one search."""
+    """The runs of one search, and what they show."""
 
     run: RunOver
     draw: random.Random
     size: int = 2
     usual: float = 0.0
     fast: list[int] = field(default_factory=list)
+    found: list[Found] = field(default_factory=list)
+    left_open: list[Open] = field(default_factory=list)
+
+    def filled(self, group: Sequence[int], without: Sequence[int] = ()) -> list[int]:
+        """The group, filled up to the common size with fast hosts other than those in `without`."""
+        others = [host for host in self.fast if host not in (*group, *without)]
+        return [*group, *self.draw.sample(others, min(max(0, self.size - len(group)), len(others)))]
 
     def share(self, group: Sequence[int]) -> float:
-        """The rate of a group, filled up with fast hosts to the common size, as a share of the usual rate; 0 if it failed."""
-        others = [host for host in self.fast if host not in group]
-        filled = [*group, *self.draw.sample(others, min(max(0, self.size - len(group)), len(others)))]
-        return (self.run(filled) or 0.0) / self.usual
+        """The rate of one run over a group, filled up, as a share of the usual rate; 0 if it failed."""
+        return (self.run(self.filled(group)) or 0.0) / self.usual
+
+    def decide(self, group: Sequence[int], many: int) -> None:
+        """Repeat runs over one of `many` suspects in turn with others, and note what they show of it.
+
+        The others of one host are fast hosts. Those of two hosts have either of the two in turn: they are slow together only if both are
+        fast without each other.
+        """
+        hosts = tuple(sorted(group))
+        turns = itertools.cycle([()] if len(hosts) == 1 else [(host,) for host in hosts])
+        seen = compared(self.run, lambda: self.filled(hosts), lambda: self.filled(next(turns), without=hosts), many)
+        if seen.slow:
+            self.found.append(Found(hosts, seen.share or None))
+        elif seen.slow is None:
+            self.left_open.append(Open(hosts, seen.share))
+
+    def outcome(self, repeated: Sequence[Sequence[float]]) -> Outcome:
+        """The outcome, with the spread of groups that were run repeatedly. Hosts that are slower by less than that are left open."""
+        differ = spread(repeated)
+        within = [one for one in self.found if one.share is not None and differ is not None and 1 - one.share <= differ]
+        found = tuple(one for one in self.found if one not in within)
+        left_open = (*self.left_open, *(Open(one.hosts, one.share) for one in within if one.share is not None))
+        return Outcome(found, self.usual, left_open, differ)
 
 
 def halves(count: int, run: RunOver, seed: int = 0) -> Outcome:
@@ -64,21 +109,33 @@ def halves(count: int, run: RunOver, seed: int = 0) -> Outcome:
     order = list(range(count))
     search.draw.shuffle(order)
     many = max(2, min(GROUPS, count // 2))
-    groups = [order[at::many] for at in range(many)]
+    groups = [tuple(order[at::many]) for at in range(many)]
     search.size = max(map(len, groups))
-    rates = [run(group) or 0.0 for group in groups]
-    search.usual = nearest_rank(sorted(rates), 75)
+    rates = _in_turn(search, groups)
+    medians = {group: statistics.median(own) for group, own in rates.items()}
+    search.usual = nearest_rank(sorted(medians.values()), 75)
     if not search.usual:
         return Outcome((), None)
-    search.fast = [host for group, rate in zip(groups, rates, strict=True) if rate >= SLOW * search.usual for host in group]
-    slow = [group for group, rate in zip(groups, rates, strict=True) if rate < SLOW * search.usual]
-    suspected = [one for group in slow if search.share(group) < SLOW for one in _inside(search, group)]
-    found = [Found(tuple(one), _confirmed(search, one)) for one in suspected]
-    return Outcome(tuple(one for one in found if one.share is None or one.share < SLOW), search.usual)
+    search.fast = [host for group in groups if medians[group] >= SLOW * search.usual for host in group]
+    slow = [group for group in groups if medians[group] < SLOW * search.usual]
+    suspects = [suspect for group in slow for suspect in _inside(search, group)]
+    for suspect in suspects:
+        search.decide(suspect, len(suspects))
+    return search.outcome(list(rates.values()))
+
+
+def _in_turn(search: _Search, groups: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], list[float]]:
+    """The rates of REPEATS runs over each group, in a new order each time. A failed run, with rate 0, is the group's last."""
+    rates: dict[tuple[int, ...], list[float]] = {group: [] for group in groups}
+    for _ in range(REPEATS):
+        for group in search.draw.sample(list(groups), len(groups)):
+            if all(rates[group]):
+                rates[group].append(search.run(group) or 0.0)
+    return rates
 
 
 def _inside(search: _Search, group: Sequence[int]) -> list[list[int]]:
-    """The slow hosts of a slow group; two hosts if each half of it is fast without the other."""
+    """The hosts of a slow group that one run each makes suspect; two hosts if each half of it is fast without the other."""
     if len(group) == 1:
         return [list(group)]
     parts = list(group[: len(group) // 2]), list(group[len(group) // 2 :])
@@ -102,29 +159,31 @@ def _together(search: _Search, first: list[int], second: list[int]) -> list[int]
     return sorted(first + second)
 
 
-def _confirmed(search: _Search, group: Sequence[int]) -> float | None:
-    """The median of runs with other random peers; None if most of them failed."""
-    return statistics.median(search.share(group) for _ in range(CONFIRMATIONS)) or None
-
-
 def pairs(count: int, run: RunOver, most_rounds: int = 0, seed: int = 0) -> Outcome:
     """Slow hosts, slow pairs and pairs that failed, from runs over two hosts each.
 
-    count * (count - 1) / 2 runs; with `most_rounds` at most count / 2 for each round.
+    count * (count - 1) / 2 runs, with `most_rounds` at most count / 2 for each round; then those that repeat suspects and a few others.
     """
-    flows: list[Measured] = []
-    failed: list[Found] = []
-    for pair in (pair for together in rounds(count, most_rounds, seed) for pair in together):
-        rate = run(pair)
-        if rate is None:
-            failed.append(Found(pair, None))
-        else:
-            a, b = pair
-            flows += [Measured(a, b, rate), Measured(b, a, rate)]
-    solved = solve(flows)
+    search = _Search(run, random.Random(seed))
+    every = rounds(count, most_rounds, seed)
+    rates = {pair: run(pair) for together in every for pair in together}
+    solved = solve([Measured(*ends, rate) for (a, b), rate in rates.items() if rate is not None for ends in ((a, b), (b, a))])
+    failed = [pair for pair, rate in rates.items() if rate is None]
     if solved.usual is None:
-        return Outcome(tuple(failed), None)
-    levels = {(one.end.host,): one.rate for one in solved.ends}
-    both = {(min(one[:2]), max(one[:2])): one.rate for one in solved.pairs}
-    slow = (Found(hosts, rate / solved.usual) for hosts, rate in (levels | both).items())
-    return Outcome((*slow, *failed), solved.usual)
+        return Outcome(tuple(Found(pair, None) for pair in failed), None)
+    search.usual = solved.usual
+    accused = list(dict.fromkeys(one.end.host for one in solved.ends))
+    search.fast = [host for host in range(count) if host not in accused]
+    repeated = every[0][:GROUPS]
+    own = {pair: [rates[pair] or 0.0] for pair in repeated}
+    for _ in range(REPEATS - 1):
+        for pair in search.draw.sample(repeated, len(repeated)):
+            own[pair].append(run(pair) or 0.0)
+    slow_pairs = dict.fromkeys((min(one[:2]), max(one[:2])) for one in solved.pairs)
+    many = len(accused) + len(slow_pairs)
+    for host in accused:
+        search.decide([host], many)
+    for pair in slow_pairs:
+        search.decide(pair, many)
+    search.found += [Found(pair, None) for pair in failed]
+    return search.outcome(list(own.values()))

@@ -19,12 +19,14 @@ BLOCKING = ("CUDA_LAUNCH_BLOCKING", "TORCH_NCCL_BLOCKING_WAIT")
 SHORTEST_S = 1e-9
 MAX_HELD = 32  # operations enqueued before the first runs; a GPU queue holds about a thousand entries
 LEAD_IN_S, MAX_LEAD_IN = 300e-6, 8  # untimed operations that put caches and links into the state of a long series
+ENQUEUE_S = 30e-6  # an operation with its fence and marks
 TRAIL = 8  # untimed fences after the last operation: the last four entries of a queue run 2 to 4 % slower
 TRAIL_UP_TO_S = 1e-3  # longer operations do not show that
 TICKS = 64  # empty intervals from which the clock's resolution is read
 FINEST_TICK_S = 1e-9  # smaller differences are rounding errors
 SLACK = 1.5  # length of a slot of the common clock, in typical durations
 SLOT_MARGIN_S = 100e-6  # added to a slot for ranks that wake up late
+WARM_S, MAX_WARM = 1e-3, 8  # untimed slots at the head of a batch: caches hold the data of another size
 
 
 @dataclass(slots=True)
@@ -48,6 +50,9 @@ class Batches(Protocol):
     tick_s: float
     launched: int
     progress: Progress
+
+    def each_s(self, estimate_s: float) -> float:
+        """Seconds that one operation takes in a batch, if it alone takes `estimate_s`."""
 
     def take(self, launches: Sequence[Launch], estimate_s: float) -> Taken:
         """Run and time the launches in step with all processes. `estimate_s` is the expected duration of one, the same on all processes."""
@@ -83,6 +88,10 @@ class HeldBatches:
         self._engine.synchronize(self._limit_s)
         every = sorted(seconds for number in range(TICKS) for seconds in self._engine.elapsed_s(2 * number, 2 * number + 1))
         return min((after - before for before, after in itertools.pairwise(every) if after - before > FINEST_TICK_S), default=0.0)
+
+    def each_s(self, estimate_s: float) -> float:
+        """See Batches: the operation, a fence, and the time to enqueue both."""
+        return estimate_s + ENQUEUE_S
 
     def take(self, launches: Sequence[Launch], estimate_s: float) -> Taken:
         """See Batches. At most MAX_HELD operations, or one group, are held at a time."""
@@ -130,19 +139,25 @@ class HostClockBatches:
         self.progress, self.launched = Progress(0), 0
         self._clocks = Clocks(control)
 
+    def each_s(self, estimate_s: float) -> float:
+        """See Batches: a time slot."""
+        return SLACK * estimate_s + SLOT_MARGIN_S
+
     def take(self, launches: Sequence[Launch], estimate_s: float) -> Taken:
         """See Batches. Each operation has its own time slot."""
         clock = time.perf_counter
         ahead = self._clocks.offset_s()
-        slot = SLACK * estimate_s + SLOT_MARGIN_S
+        slot = self.each_s(estimate_s)
         before = clock()
         self._control.barrier()
         # Ten barriers are enough for the message with the common start to reach all ranks.
         begin = float(self._control.bcast(clock() + 10 * (clock() - before) + SLOT_MARGIN_S)) - ahead
+        warm = min(int(WARM_S / slot), MAX_WARM)
         starts: list[float] = []
         ends: list[float] = []
         self.progress.batch = ends
-        for number, launch in enumerate(launches):
+        untimed = itertools.islice(itertools.cycle(launches), warm)
+        for number, launch in enumerate(itertools.chain(untimed, launches)):
             _until(begin + number * slot)
             if self._late_s:
                 _until(clock() + self._late_s)
@@ -151,8 +166,8 @@ class HostClockBatches:
             ends.append(clock())
         self.progress.batch, self.progress.done = (), self.progress.done + len(ends)
         self.launched += len(ends)
-        durations = [end - start for start, end in zip(starts, ends, strict=True)]
-        shared = [start + ahead for start in starts]
+        durations = [end - start for start, end in zip(starts[warm:], ends[warm:], strict=True)]
+        shared = [start + ahead for start in starts[warm:]]
         earliest = [-value for value in self._control.reduce_all([-start for start in shared], "max")]
         return Taken([durations], [[start - first for start, first in zip(shared, earliest, strict=True)]])
 

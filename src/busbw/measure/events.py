@@ -26,10 +26,15 @@ class Started(msgspec.Struct, tag="started", tag_field="event"):
 
 
 class RowDone(msgspec.Struct, tag="row", tag_field="event"):
-    """One row is measured; `out_of_bounds` is the number of checks so far that found wrong data."""
+    """Row `number` of its repeat is measured; `out_of_bounds` is the number of checks so far that found wrong data.
+
+    A row that is not `final` will be visited again, and comes again then.
+    """
 
     row: Row
     out_of_bounds: int = 0
+    number: int = -1  # the next
+    final: bool = True
 
 
 class Iteration(msgspec.Struct, tag="iteration", tag_field="event"):

@@ -10,6 +10,8 @@ from busbw.core.vitals import UNREAD_KEPT, HostChange, Reading, XidEvent, change
 from busbw.host.vitals import Vitals
 from busbw.measure.link_sampler import LinkSampler
 
+GPU_SHARE = 0.05  # of the time of a sweep
+
 
 class HostSampler:
     """Readings of this host, by the one of its processes that gets its `devices`; others read nothing.
@@ -18,13 +20,15 @@ class HostSampler:
     """
 
     def __init__(self, devices: Sequence[Device], *, watch: bool = False) -> None:
-        self._vitals = Vitals(devices) if devices else None
+        self._vitals = Vitals(devices, gpu_share=GPU_SHARE) if devices else None
         self._links = LinkSampler(devices) if devices and watch else None
         self._row = self._latest = self._vitals.read() if self._vitals else None
         self._events: list[XidEvent] = []
 
     def throttled_since_last(self) -> bool:
         """Whether heat or a power brake slowed a GPU of this host since the last reading."""
+        if self._vitals is None or not self._vitals.gpus_due:
+            return False
         before, after = self._latest, self._read()
         if before is None or after is None:
             return False

@@ -3,12 +3,12 @@
 import hashlib
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from busbw.core import layouts
 from busbw.core.counts import HINT, MatrixFile, Zipf, parse_counts
 from busbw.core.env import ALLTOALLV
 from busbw.core.errors import UsageError
+from busbw.core.given_file import MOST, read_text
 from busbw.core.sweep import SweepSpec
 from busbw.measure import zipf
 from busbw.measure.alltoallv import Matrix, generated_bytes, parse_matrix, parse_weights, scaled_bytes
@@ -72,7 +72,7 @@ class Matrices:
 
 def _read(name: str, asked: str, hint: str) -> str:
     try:
-        return Path(name).read_text(encoding="utf-8")
+        return read_text(name, MOST)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not a text file"
         raise UsageError(f"{asked}: {reason}", hint) from error

@@ -41,6 +41,7 @@ class Record:
         self.result: AnyResult | None = None
         self.file = file
         self.saved = 0  # rows that the file holds
+        self._before = 0  # rows of earlier repeats
         self.problem: BusbwError | None = None
         self.elsewhere: Path | None = None
         self._render = render
@@ -54,7 +55,10 @@ class Record:
         if isinstance(event, Started):
             self.result = event.result
         elif isinstance(event, RowDone) and isinstance(result, Result):
-            result.rows.append(event.row)
+            if result.rows and event.row.repeat != result.rows[-1].repeat:
+                self._before = len(result.rows)
+            number = len(result.rows) if event.number < 0 else self._before + event.number
+            result.rows[number : number + 1] = [event.row]
             result.out_of_bounds = event.out_of_bounds
         elif isinstance(event, Trained) and isinstance(result, TrainResult | PlanResult):
             result.training.runs.append(event.run)

@@ -1,4 +1,8 @@
-"""One process's part of a sweep: for every series warm up, then for every size verify, time and report, in step with the others."""
+"""One process's part of a sweep: for every series warm up, then for every size verify, time and report, in step with the others.
+
+With precise timing all sizes are visited again and again, so that no figure is of one moment alone. Rows are reported after their first
+visit, so that a run that ends early loses none, and again when they are final, in the order of their sizes.
+"""
 
 import itertools
 import random
@@ -6,25 +10,44 @@ import time
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
-from busbw.core.probe import Probe
-from busbw.core.result import Cell, Device, Link, Row
+from busbw.core.host_changes import together
+from busbw.core.result import Device, Link, Row
 from busbw.core.sizes import short_size
-from busbw.core.sweep import Sampling, Series, SweepSpec, series, sizes, warmup_sizes
-from busbw.engines.base import Call, Engine, Launch
+from busbw.core.sweep import Series, SweepSpec, series, sizes, warmup_sizes
+from busbw.core.vitals import HostChange
+from busbw.engines.base import Engine
 from busbw.launch.control import Control
-from busbw.measure import links, precise, timing, verification
-from busbw.measure.batches import MAX_HELD, MAX_LEAD_IN, Batches, HeldBatches, HostClockBatches
+from busbw.measure import links
+from busbw.measure.cell_run import CellRun, Setup
 from busbw.measure.events import Emit, EnterPhase, Event, Note, RowDone, now
 from busbw.measure.forecast import Forecast
 from busbw.measure.host_sampler import HostSampler
-from busbw.measure.plan import Calls, Rates, refuse_unsupported
+from busbw.measure.plan import Calls, refuse_unsupported
 from busbw.measure.progress import Progress
-from busbw.stats.sampling import THROTTLED_TAKES, first
+from busbw.stats.sampling import fewest_visits
 
-MISMATCHES_KEPT = 8  # per cell; the count of wrong elements is always complete
-MAX_POSITIONS = 4096  # buffer positions that a cell uses in turn; more would only cost memory
-LONG_S = 20e-3  # a longer operation is not affected by the one before it
 WARM_UP_BYTES = 64 << 20  # larger sizes take the same path in a library
+PASS_S = 10e-3  # a pass over the cells takes at least this long: what disturbs a visit is over at the next one
+
+
+@dataclass
+class _Row:
+    """A row while it is measured. `number` counts the rows of this repeat; `changes` are what each host has seen in each visit."""
+
+    number: int
+    cells: tuple[CellRun, CellRun]
+    changes: list[list[HostChange | None]] = field(default_factory=list)
+
+    @property
+    def more(self) -> bool:
+        """Whether another visit follows."""
+        return any(cell.more for cell in self.cells)
+
+    def machine(self) -> list[HostChange] | None:
+        """What changed on each host in all visits; None if hosts were not sampled."""
+        by_process = zip(*self.changes, strict=True)
+        known = ([change for change in parts if change] for parts in by_process)
+        return [together(parts) for parts in known if parts] or None
 
 
 @dataclass
@@ -50,17 +73,11 @@ class Runner:
     out_of_bounds: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        """Prepare the batches of precise timing."""
-        spec = self.spec
-        self._forecast = Forecast((), None, 0)
-        self._operations = 0  # of the row
-        self._iters = min(first(spec.sampling), MAX_HELD) if spec.sampling else spec.iters
-        most = MAX_HELD + MAX_LEAD_IN if spec.sampling else spec.iters * max(spec.cudagraph, 1)
-        self._awaited_together = most * spec.agg_iters  # operations of a device queue
-        self._batches: Batches
-        if spec.sampling:
-            self._batches = HeldBatches(self.engine, spec) if self.engine.asynchronous else HostClockBatches(self.world, self.late_s)
-            self._group_id = int(self.group.bcast(self.world.process))  # ranks of different groups do not wait for each other
+        """Prepare what all cells share."""
+        self._forecast = Forecast(())
+        self._rows = 0
+        self._repeats = self.spec.sampling.repeats if self.spec.sampling else 1
+        self._setup = Setup(self.engine, self.world, self.group, self.spec, self.max_bytes, self.host_sampler, self._begin, self.late_s)
 
     def sweep(self) -> None:
         """Run all cycles of all series.
@@ -73,9 +90,9 @@ class Runner:
             self._emit(Note("\n".join([line] * self.world.processes), answer=True))  # in nccl-tests every process prints it
             return
         sampling, every_series = self.spec.sampling, list(series(self.spec, ranks))
-        passes = (sampling.repeats - self.repeat if sampling else 1) * max(self.spec.run_cycles, 1)
-        rows = list(sizes(self.spec, self.max_bytes)) * len(every_series) * passes
-        self._forecast = Forecast(rows, sampling, first(sampling) if sampling else self.spec.iters)
+        cycles = (self._repeats - self.repeat) * max(self.spec.run_cycles, 1)
+        rows = list(sizes(self.spec, self.max_bytes)) * len(every_series) * cycles
+        self._forecast = Forecast(rows, fewest_visits(sampling)) if sampling else Forecast(rows, operations=self.spec.iters)
         self._end_s = time.monotonic() + self.spec.soak_s
         endless = self.spec.soak_s or not self.spec.run_cycles
         for _ in itertools.count() if endless else range(self.spec.run_cycles):
@@ -84,17 +101,18 @@ class Runner:
                 if self._soaked():
                     return
 
-    def _soaked(self) -> bool:
+    def _soaked(self, *, by_time: bool = True) -> bool:
         """Whether a soak ends here: process 0 decides for all."""
         if not self.spec.soak_s:
             return False
-        return bool(self.world.bcast(self.out_of_bounds > 0 or time.monotonic() >= self._end_s))
+        over = by_time and time.monotonic() >= self._end_s
+        return bool(self.world.bcast(self.out_of_bounds > 0 or over))
 
     def links(self, devices: Sequence[Device]) -> list[Link]:
         """The exchanges of each pair of ranks alone, with precise timing and one communicator of three or more ranks; otherwise []."""
-        if not self.spec.sampling or self.group.processes != self.world.processes:
+        if self._setup.batches is None or self.group.processes != self.world.processes:
             return []
-        return links.measure(self.engine, self.world, self._batches, devices, self.max_bytes, self.enter_phase, self.spec.timeout)
+        return links.measure(self.engine, self.world, self._setup.batches, devices, self.max_bytes, self.enter_phase, self.spec.timeout)
 
     def _series(self, one: Series) -> None:
         calls = Calls(self.spec, one, self.engine.size)
@@ -108,13 +126,63 @@ class Runner:
             return
         self._warm_up(calls)
         self.host_sampler.begin()
-        order = list(sizes(self.spec, self.max_bytes))
-        if self.spec.sampling and self.spec.sampling.repeats > 1:
-            random.Random(self.repeat).shuffle(order)  # the same on all ranks
-        for size in order:
-            self._row(calls, size)
-            if self._soaked():
-                return
+        every = list(sizes(self.spec, self.max_bytes))
+        if self.spec.sampling is None:
+            for size in every:
+                self._row_at_once(calls, size)
+                if self._soaked():
+                    return
+            return
+        first = self._rows
+        self._rows += len(every)
+        self._in_visits([_Row(first + number, self._cells(calls, size)) for number, size in enumerate(every)])
+
+    def _cells(self, calls: Calls, size: int) -> tuple[CellRun, CellRun]:
+        return CellRun(self._setup, calls, size, in_place=False), CellRun(self._setup, calls, size, in_place=True)
+
+    def _row_at_once(self, calls: Calls, size: int) -> None:
+        row = _Row(self._rows, self._cells(calls, size))
+        self._rows += 1
+        for cell in row.cells:
+            cell.check()
+            cell.time_once()
+            self._learn(row, cell)
+        self.out_of_bounds += sum(cell.bad_rounds for cell in row.cells)
+        self._report(row)
+
+    def _in_visits(self, rows: Sequence[_Row]) -> None:
+        """Visit all rows, in another order each time, until each has been visited often enough. Collective."""
+        dice, waiting, order = random.Random(self.repeat), list(rows), list(rows)
+        if self._repeats > 1:
+            dice.shuffle(order)  # the same on all ranks
+        is_first = True
+        while order:
+            began = time.monotonic()
+            for row in order:
+                self._visit(row, is_first=is_first)
+                if is_first and self._soaked(by_time=False):
+                    waiting = [row for row in waiting if row.changes]
+                    for row in waiting:
+                        self._report(row)
+                    return
+            while waiting and not waiting[0].more:
+                self._report(waiting.pop(0))
+            order, is_first = [row for row in rows if row.more], False
+            dice.shuffle(order)
+            if order:
+                self._pause(began)
+
+    def _visit(self, row: _Row, *, is_first: bool) -> None:
+        for cell in row.cells:
+            if is_first:
+                cell.check()
+            if is_first or cell.more:
+                cell.visit()
+                self._learn(row, cell)
+        row.changes.append(self.world.gather(self.host_sampler.row()) or [])
+        if is_first:
+            self.out_of_bounds += sum(cell.bad_rounds for cell in row.cells)
+            self._report(row, final=False)
 
     def _warm_up(self, calls: Calls) -> None:
         if not self.spec.warmup_iters:
@@ -136,152 +204,31 @@ class Runner:
         self.enter_phase(phase, detail, progress)
         return progress
 
-    def _row(self, calls: Calls, size: int) -> None:
-        self._operations = 0
-        out_of_place, in_place = (self._cell(calls, size, in_place=placed) for placed in (False, True))
-        machine = self.world.gather(self.host_sampler.row()) if self.spec.sampling else None
+    def _learn(self, row: _Row, cell: CellRun) -> None:
+        key = row.number, cell.call.in_place
+        self._forecast.learn(key, cell.size, cell.check_s, cell.visit_s, cell.operation_s, last=not cell.more)
+
+    def _pause(self, began: float) -> None:
+        """Lengthen a short pass; simulated operations are not disturbed."""
+        if self.engine.name != "sim":
+            time.sleep(max(began + PASS_S - time.monotonic(), 0.0))
+
+    def _report(self, row: _Row, *, final: bool = True) -> None:
+        """Emit the row as it is; collective if it is `final`."""
+        if final:
+            for cell in row.cells:
+                cell.finish()
+        out_of_place, in_place = (cell.cell() for cell in row.cells)
         if out_of_place is None or in_place is None:
             return  # not process 0
-        call = calls.at(size, in_place=False)
+        calls, call = row.cells[0].calls, row.cells[0].call
         size_bytes, count, _ = calls.moved_bytes(call)
         stamp = now() if self.spec.report_timestamps else ""
         one, iters = calls.series, len(out_of_place.samples_s or ()) if self.spec.sampling else self.spec.iters
-        row = Row(size_bytes, count, one.dtype, one.op, one.root, out_of_place, in_place, iters, stamp, repeat=self.repeat)
-        row.machine = [change for change in machine or [] if change] or None
-        row.operations = self._operations if row.machine else 0
-        self._emit(RowDone(row, self.out_of_bounds))
-
-    def _cell(self, calls: Calls, size: int, *, in_place: bool) -> Cell | None:
-        call = calls.at(size, in_place=in_place)
-        launch = self.engine.bind(call)
-        checked = self.spec.check > 0 and (not in_place or calls.collective.in_place_checked)
-        tally = verification.Tally()
-        where = f"{short_size(size)} {'in place' if in_place else 'out of place'}"
-        checked_s, begun = 0.0, time.perf_counter()
-        if checked:
-            checked_s = self._check_rounds(call, launch, tally, self._begin("verify", where, size, 1))
-        verified = time.perf_counter()
-        estimate_s = self._untimed_s(launch, checked_s, self._begin("timing", where, size, 1)) if self.spec.sampling else 0.0
-        cell = self._timed(calls, call, size, where, tally if checked else None, estimate_s)
-        timing_s = time.perf_counter() - verified
-        self._forecast.learn(size, verified - begun, timing_s, estimate_s or timing_s / max(self.spec.iters, 1))
-        if checked:
-            self._share(tally, cell)
-        return cell
-
-    def _untimed_s(self, launch: Launch, checked_s: float, progress: Progress) -> float:
-        """Run one untimed operation, so that no timed one directly follows a check, and return its duration in seconds.
-
-        Skipped if the checked operation took longer than LONG_S: its duration `checked_s` is returned instead.
-        """
-        checked_s = self.world.reduce_all([checked_s], "max")[0]  # the same on all ranks
-        if checked_s > LONG_S:
-            return checked_s
-        took_s = self._once_s(launch)
-        progress.done += 1
-        return took_s
-
-    def _once_s(self, launch: Launch) -> float:
-        begun = time.perf_counter()
-        launch()
-        self.engine.synchronize(self.spec.timeout)
-        self._operations += 1
-        return time.perf_counter() - begun
-
-    def _check_rounds(self, call: Call, launch: Launch, tally: verification.Tally, progress: Progress) -> float:
-        """Verify one operation per round until a rank finds wrong data; returns the seconds of the last operation."""
-        took_s = [0.0]
-        for round_number in range(self.spec.check):
-            probe = self._probe(call, round_number)
-            wrong = verification.run_round(self.engine, call, lambda: took_s.append(self._once_s(launch)), probe)
-            tally.add(self.engine.ranks, wrong, probe)
-            progress.done += 1
-            if self.spec.check > 1 and self.world.reduce_all([float(tally.bad_rounds)], "max")[0]:
-                break
-        return took_s[-1]
-
-    def _probe(self, call: Call, round_number: int) -> Probe:
-        # Sizes share a seed so that data can be reused; rounds differ so that data of an earlier round cannot pass.
-        return Probe(round_number + 1, call.dtype, call.op, self.engine.size)
-
-    def _timed(self, calls: Calls, call: Call, size: int, where: str, tally: verification.Tally | None, estimate_s: float) -> Cell | None:
-        size_bytes, rates = calls.moved_bytes(call)[0], calls.rates(call)
-        positions = max(self.max_bytes // size_bytes, 1) if size_bytes else 1
-        iters = self._iters  # guaranteed to run: data verified afterwards must come from them
-        shifts = [size_bytes * i for i in range(min(positions, max(iters * self.spec.agg_iters, 1), MAX_POSITIONS))]
-        targets = [calls.at(size, in_place=call.in_place, shift_bytes=shift) for shift in shifts]
-        verify = self.spec.check_timed and iters > 0 and not (call.in_place and call.collective.reduces)
-        if verify and tally:
-            probe, progress = self._probe(call, self.spec.check), self._begin("verify", where, size, 1)
-            for target in targets:
-                verification.write(self.engine, target, probe)
-                progress.done += 1
-        progress = self._begin("timing", where, size, self._awaited_together)
-        launches = [self.engine.bind(target) for target in targets]
-        sampling = self.spec.sampling
-        if sampling:
-            cell = self._precise(launches, sampling, estimate_s, progress, rates, len(targets) if verify and tally else 1)
-        else:
-            cell = self._classic(launches, progress, rates)
-        if verify and tally:
-            progress = self._begin("verify", where, size, 1)
-            for target in targets:
-                tally.add(self.engine.ranks, verification.check(self.engine, target, probe), probe)
-                progress.done += 1
-        self.world.barrier()
-        return cell
-
-    def _precise(
-        self, launches: Sequence[Launch], sampling: Sampling, estimate_s: float, progress: Progress, rates: Rates, min_samples: int
-    ) -> Cell | None:
-        """The cell, on process 0 only. Samples during which heat or a power limit slowed a GPU are repeated once or twice."""
-        iterations = timing.iterations(self.engine, self.world, launches, self.spec, self._iters)
-        if self.spec.agg_iters > 1:
-            iterations[0]()  # an aggregated launch (ncclGroup) may use other paths, whose setup must not wait in a held queue
-            self.engine.synchronize(self.spec.timeout)
-            self._operations += self.spec.agg_iters
-        estimate_s = self.world.reduce_all([estimate_s], "max")[0]  # the same on all ranks
-        self._batches.progress, launched = progress, self._batches.launched
-        for _ in range(THROTTLED_TAKES):
-            self.host_sampler.throttled_since_last()  # what came before does not count
-            seen = precise.run(
-                self._batches, self.world, iterations, sampling, estimate_s, group_id=self._group_id, min_samples=min_samples
-            )
-            throttled = self.world.reduce_all([float(self.host_sampler.throttled_since_last())], "max")[0] > 0
-            if not throttled:
-                break
-        self._operations += (self._batches.launched - launched) * self.spec.agg_iters
-        if seen is None:
-            return None
-        cell = precise.cell(
-            seen, sampling, self.spec.agg_iters, rates, synchronizes=self.spec.row.synchronizes,
-            host_timed=not self.engine.asynchronous, uneven=self.spec.row.uneven,
-        )  # fmt: skip
-        if throttled:
-            cell.stopped = "unstable"
-        return cell
-
-    def _classic(self, launches: Sequence[Launch], progress: Progress, rates: Rates) -> Cell:
-        seen = timing.run(self.engine, self.world, launches, self.spec, progress)
-        cell = rates.cell(max(timing.over_ranks(self.world, seen.time_s, self.spec.average), precise.SMALLEST_TIME_S))
-        if self.spec.report_cputime:
-            cell.cpu_time_s = float(self.world.bcast(seen.cpu_time_s))
-        if seen.samples_s:
-            every = self.world.gather(seen.samples_s)
-            if every is not None:
-                cell.skipped = self.spec.per_iter_skip
-                cell.samples_s = [max(values) for values in zip(*every, strict=True)]
-                cell.process_samples_s = every if len(every) > 1 else None
-        return cell
-
-    def _share(self, tally: verification.Tally, cell: Cell | None) -> None:
-        """Add the counts of all processes to the cell."""
-        every = self.world.gather((tally.wrong, tally.bad_rounds, tally.mismatches[:MISMATCHES_KEPT]))
-        if every is None or cell is None:
-            return
-        cell.wrong = sum(wrong for wrong, _, _ in every)
-        self.out_of_bounds += sum(rounds for _, rounds, _ in every)
-        cell.mismatches = [mismatch for _, _, mismatches in every for mismatch in mismatches][:MISMATCHES_KEPT]
+        found = Row(size_bytes, count, one.dtype, one.op, one.root, out_of_place, in_place, iters, stamp, repeat=self.repeat)
+        found.machine = row.machine()
+        found.operations = sum(cell.operations for cell in row.cells) if found.machine else 0
+        self._emit(RowDone(found, self.out_of_bounds, row.number, final=final))
 
     def _emit(self, event: Event) -> None:
         if self.world.process == 0:

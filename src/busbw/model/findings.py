@@ -53,7 +53,7 @@ def _at(figure: Figure) -> str:
 def _bandwidth(run: Run) -> Conclusion | None:
     found, row, use = _best(run), run.result.spec.row, run.use
     if found is None:
-        return None
+        return _nothing_precise(run)
     (best, top), ideal = found, run.result.ideal
     if ideal is None:
         message = f"no ideal, so busbw ({_at(top)}) cannot be judged: {_why_unknown(row, use)}"
@@ -79,6 +79,15 @@ def _bandwidth(run: Run) -> Conclusion | None:
     return Conclusion(Verdict.WARN, message, evidence, fix)
 
 
+def _nothing_precise(run: Run) -> Conclusion | None:
+    """Where data was exchanged, but no cell reached its precision."""
+    count = sum(map(len, run.all_series))
+    if not count:
+        return None
+    message = f"busbw cannot be judged: none of {counted(count, 'cell')} reached the requested precision"
+    return Conclusion(Verdict.UNKNOWN, message, fix="allow more time with --max-time, or stop other jobs on the machine")
+
+
 def _percent(ratio: float) -> str:
     return f"{ratio * 100:.0f} %"
 
@@ -88,6 +97,11 @@ def _share(top: Figure, ideal: Ideal) -> str:
     if ideal.algorithm == GIVEN:
         return f"{share} the {gb(ideal.busbw)} of --ideal"
     return f"{share} the wire's {gb(ideal.busbw)} ({ideal.algorithm} over {ideal.link})"
+
+
+def why_no_ideal(result: Result, topology: Topology) -> str:
+    """Why a run has no ideal busbw: `the ranks run on CPUs`."""
+    return _why_unknown(result.spec.row, Run(result, topology).use)
 
 
 def _why_unknown(row: Collective, use: Used | NoFabric) -> str:
@@ -143,9 +157,8 @@ def _latency(run: Run) -> Conclusion | None:
 
 def _dip(run: Run) -> Conclusion | None:
     """A size that dips in all measured placements: noise affects one, a change of algorithm affects all."""
-    every = run.series
-    seen = [dip for figures in every for dip in dips(figures)]
-    measured = Counter(id(figure.row) for figures in every for figure in figures)
+    seen = [dip for figures in run.series for dip in dips(figures)]
+    measured = Counter(id(figure.row) for figures in run.all_series for figure in figures)
     dipped = Counter(id(figure.row) for figure, _ in seen)
     found = sorted((dip for dip in seen if dipped[id(dip[0].row)] == measured[id(dip[0].row)]), key=lambda dip: dip[1])
     if not found:
@@ -162,7 +175,8 @@ RULES = (
     Rule("one_rank", (Verdict.SKIP,), "one rank: no data crosses a link", _one_rank),
     Rule("bandwidth", (Verdict.PASS, Verdict.WARN, Verdict.UNKNOWN),
          "the peak compared with its bound. Warns below 80 % of NCCL's plan or of `--ideal`, or below 70 % of the wire if no plan is "
-         "known; unknown if busbw is still rising at the largest size, or for a single size below 32 MiB", _bandwidth),
+         "known; unknown if busbw is still rising at the largest size, for a single size below 32 MiB, or if no cell reached the "
+         "requested precision", _bandwidth),
     Rule("algorithm", (Verdict.PASS,), "algorithms that allow the peak, and those whose bound it exceeds", _algorithm),
     Rule("above_bounds", (Verdict.WARN,), "the peak is above all bounds: wrong topology, or a path without a model", _above_bounds),
     Rule("latency", (Verdict.PASS,),

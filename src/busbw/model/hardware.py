@@ -42,6 +42,38 @@ GENERATIONS: tuple[Generation, ...] = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Xgmi:
+    """AMD's GPUs with the same links, by the beginning of the architecture's name. `planned` is RCCL's constant for a link."""
+
+    gcn: str
+    name: str
+    link_rate: float
+    planned: float
+    source: str
+
+
+RCCL_TOPO = "RCCL src/graph/topo.h, ncclTopoXGMISpeed (GB/s)"
+XGMI: tuple[Xgmi, ...] = (
+    Xgmi("gfx908", "MI100", 46e9, 24e9, f"ROCm's documentation of MI100: 23 GT/s, 16 lanes; {RCCL_TOPO}"),
+    Xgmi("gfx90a", "MI200", 50e9, 36e9, f"ROCm's documentation of MI250: 25 GT/s, 16 lanes; {RCCL_TOPO}"),
+    Xgmi("gfx94", "MI300", 64e9, 48e9, f"Linux drivers/gpu/drm/amd/amdgpu/amdgpu_xgmi.c: 32 GT/s, 16 lanes; {RCCL_TOPO}"),
+    Xgmi("gfx95", "MI350", 76.8e9, 48e9, f"AMD CDNA 4 white paper: 153.6 GB/s both ways; {RCCL_TOPO}"),
+)
+_GCN_NUMBERS = {"910": "90a"}  # of older RCCL; others are the name without gfx
+
+
+def xgmi(gcn: str) -> Xgmi | None:
+    """The row for AMD's architecture as RCCL's topology names it, such as `gfx942:sramecc+`; None if there is none."""
+    return next((row for row in XGMI if gcn_name(gcn).startswith(row.gcn)), None)
+
+
+def gcn_name(gcn: str) -> str:
+    """`gfx942` for RCCL's `gfx942:sramecc+:xnack-` or `942`."""
+    name = gcn.partition(":")[0].lower()[:20]
+    return f"gfx{_GCN_NUMBERS.get(name, name)}" if name.isalnum() and not name.startswith("gfx") else name
+
+
 def generation(gpu: Gpu) -> Generation | None:
     """The row that matches the GPU's name, link rate and number of links, of which some may be down; None if there is none."""
     words = gpu.name.upper().replace("-", " ").split()

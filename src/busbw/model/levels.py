@@ -37,7 +37,8 @@ def ideals(
     `traffic` is what an alltoallv moves between the ranks, which are numbered host by host; None for an even exchange.
     """
     wire, data = (replace(system.fabric(hosts, per_host, payload=payload), traffic=traffic) for payload in (False, True))
-    factor, planned = float(row.bus_factor(hosts * per_host)), choices(system.model(release, hosts, per_host), row.name, size_bytes, may)
+    factor = float(row.bus_factor(hosts * per_host))
+    planned = [] if system.rccl else choices(system.model(release, hosts, per_host), row.name, size_bytes, may)
     levels = []
     payload = {bound.algorithm: bound for bound in bounds(row, data, system.features())}
     for bound in bounds(row, wire, system.features()):
@@ -48,6 +49,10 @@ def ideals(
     levels.sort(key=lambda level: -level.wire)
     chosen = planned[0].algorithm if planned else ""
     about = described(system, hosts, per_host, release, source)
+    if system.part_unknown:
+        about.notes.append("the GPUs are joined unevenly: the bounds count all links of a GPU, and paths between two can have less")
+    if system.rccl:
+        about.notes.append("busbw has no model of RCCL: the bounds are those of the links")
     if release.nvls_efficiency is None and chosen.startswith("NVLS"):
         about.notes.append(OWN_NVLS)
     return Ideals(collective=row.name, size_bytes=size_bytes, described=about, levels=levels, endpoint=endpoint(row, wire), chosen=chosen)

@@ -127,6 +127,11 @@ def check(system: System, hosts: int, per_host: int) -> None:
     """UsageError if the system has no NICs for several hosts, or fewer GPUs than asked for."""
     if hosts > 1 and not system.nics:
         raise UsageError(f"{system.name or system.gpu} on {hosts} hosts: its NICs are unknown", "give them, like --nics 8x400G")
+    if system.part_unknown and 1 < per_host < system.gpus:
+        raise UsageError(
+            f"--gpus {per_host}: the GPUs of {system.name} are joined unevenly, so their links to each other differ",
+            f"--gpus {system.gpus}",
+        )
     if per_host > system.gpus:
         raise UsageError(f"--gpus {per_host}: a host of {system.name or system.gpu} has {system.gpus} GPUs", f"--gpus {system.gpus}")
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from busbw.core.cells import settled
 from busbw.core.finding import Finding, Verdict
 from busbw.core.result import Result
 from busbw.core.topology import Topology
@@ -22,10 +23,17 @@ class Run:
     topology: Topology
 
     @cached_property
-    def series(self) -> list[Series]:
+    def all_series(self) -> list[Series]:
         """The series of the sweep; empty if no data was exchanged."""
         found = [] if self.one_rank else series(self.result)
         return found if any(figure.busbw > 0 for figures in found for figure in figures) else []
+
+    @cached_property
+    def series(self) -> list[Series]:
+        """The series without cells that did not reach the requested precision: only the others are judged."""
+        precise = {id(figure.cell) for figure in settled(self.result)}
+        kept = ([figure for figure in line if id(figure.cell) in precise] for line in self.all_series)
+        return [line for line in kept if line]
 
     @property
     def one_rank(self) -> bool:

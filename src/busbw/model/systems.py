@@ -48,6 +48,9 @@ class System:
     nvls: bool = False
     cpu: str = "intel"
     near: bool = True
+    pair: "Pair | None" = None  # of GPUs that are joined each to each other, without a switch
+    part_unknown: bool = False  # the GPUs are joined unevenly: `link` is that of all of them together
+    rccl: bool = False  # AMD's GPUs, of whose library there is no model
 
     @property
     def payload_nic(self) -> float:
@@ -68,23 +71,32 @@ class System:
 
         GPUs take along the NICs next to them: half of the GPUs use half of the NICs, but at least one.
         """
-        link, nic = (self.planned, self.payload_nic) if payload else (self.link, self.nic)
+        nic = self.payload_nic if payload else self.nic
         nics = self._nics(per_host) if hosts > 1 else 0
-        gpu = link if per_host > 1 else None
+        gpu = self._link(per_host, payload=payload) if per_host > 1 else None
+        text = self.pair.text(per_host) if self.pair else self.link_text
         return Fabric(
-            hosts, per_host, gpu, self.link_text if gpu else "", self.pcie, self.over_nvlink and gpu is not None, nics * nic,
+            hosts, per_host, gpu, text if gpu else "", self.pcie, self.over_nvlink and gpu is not None, nics * nic,
             nic if nics else 0.0, f"NICs of each host, {nics} x {gb(nic)} GB/s" if nics else "",
         )  # fmt: skip
 
     def model(self, release: Release, hosts: int, per_host: int) -> Model:
-        """NCCL's model of a communicator of `per_host` GPUs on each of `hosts` hosts."""
+        """NCCL's model of a communicator of `per_host` GPUs on each of `hosts` hosts; UsageError for AMD's GPUs, which use RCCL."""
+        if self.rccl:
+            raise UsageError(f"{self.name or self.gpu}: busbw has no model of RCCL", "use the bounds of the links: busbw ideal --topo")
         rails, rail = self._rails(per_host) if hosts > 1 else (0, 0.0)
-        host = Host(per_host, self.sm, self.planned / 1e9, self.pcie_planned / 1e9, rails, rail / 1e9, self.nvls)
+        host = Host(per_host, self.sm, self._link(per_host, payload=True) / 1e9, self.pcie_planned / 1e9, rails, rail / 1e9, self.nvls)
         channels = ring(host)
         return Model(
             release, hosts, per_host, self.sm, self.over_nvlink and per_host > 1, channels, tree(host, channels.channels), nvls(host),
             self.cpu, near=self.near,
         )  # fmt: skip
+
+    def _link(self, per_host: int, *, payload: bool) -> float:
+        """A GPU's links to the others that take part."""
+        if self.pair is None or per_host < 2:
+            return self.planned if payload else self.link
+        return self.pair.links * (per_host - 1) * (self.pair.planned if payload else self.pair.rate)
 
     def _nics(self, per_host: int) -> int:
         return max(1, self.nics * per_host // self.gpus) if self.nics else 0
@@ -94,6 +106,20 @@ class System:
         nics = self._nics(per_host)
         joined = nics // per_host if nics > per_host and nics % per_host == 0 else 1
         return nics // joined, min(self.nic * joined, self.pcie_planned)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The links between any two GPUs of a host, and the rates of one of them."""
+
+    kind: str
+    links: int
+    rate: float
+    planned: float
+
+    def text(self, gpus: int) -> str:
+        """`xGMI, 7 links x 64 GB/s`: those of one GPU to `gpus` - 1 others."""
+        return f"{self.kind}, {counted(self.links * (gpus - 1), 'link')} x {gb(self.rate)} GB/s"
 
 
 @dataclass(frozen=True, slots=True)

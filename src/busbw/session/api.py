@@ -28,6 +28,7 @@ class Options(TypedDict, total=False):
     net: str  # network that NCCL must use: "busbw", "socket" or "ib"
     simulation: str  # parameters of the sim engine
     inject: str  # a fault to inject
+    full_rows: bool  # whether to begin at the first size at which every rank has an element
     watch: bool  # whether rows have what the links of each host carried
     ideal: str  # expected busbw in GB/s
     limit_s: float  # seconds without a completed operation until the run is stopped; 0: no limit

@@ -14,6 +14,7 @@ import msgspec
 from busbw.core.errors import BusbwError, NoMeasurement, out_of_memory
 from busbw.core.exits import Exit
 from busbw.core.garbage import collect_seldom, leave_at_exit
+from busbw.core.sweep import from_first_full_row
 from busbw.engines.registry import AUTO, choose
 from busbw.host import process, ras
 from busbw.host.source import Unavailable
@@ -33,6 +34,9 @@ def perform(job: AnyJob, control: Control, emit: Emit, enter_phase: EnterPhase =
 
     Only what this kind of job needs is imported: ranks start faster, and the command line that starts them needs none of it.
     """
+    if isinstance(job, SweepJob) and job.full_rows:
+        ranks = control.processes * job.gpus_per_process
+        job = msgspec.structs.replace(job, sweep=from_first_full_row(job.sweep, ranks))
     if isinstance(job, TuneJob):
         from busbw.measure.tune_job import tune
 

@@ -9,7 +9,7 @@ from busbw.core.cells import CellKey, complete_repeats, in_table_order, timing, 
 from busbw.core.comparison import SCHEMA, ComparedCell, Comparison, Side, Signs, Verdict
 from busbw.core.errors import UsageError
 from busbw.core.result import Result
-from busbw.stats.judging import Cells, Limits, by_cells, by_runs
+from busbw.stats.judging import Cells, Limits, by_cells, by_runs, runs_apart
 from busbw.stats.rank_tests import fewest, sign_test
 from busbw.stats.run_tests import fewest_chance
 
@@ -27,12 +27,16 @@ def compare(a: Sequence[Named], b: Sequence[Named], limits: Limits | None = None
     if not one_each:
         order.sort(key=in_table_order)  # repeats take the sizes in random order
     matched = [key for key in order if all(key in run and usable(run[key].time_s) for run in every)]
-    found = by_cells(matched, first[0], second[0], limits) if one_each else by_runs(matched, first, second, limits)
+    if one_each:
+        apart = max(runs_apart(result) for _, result in (a[0], b[0]))
+        found = by_cells(matched, first[0], second[0], limits, apart)
+    else:
+        found = by_runs(matched, first, second, limits)
     compared = [found.get(key) or _unmatched(key, first, second) for key in order]
     timings = timing(a[0][1]), timing(b[0][1])
     notes = [*_states("A", a), *_states("B", b)]
     notes += [f"timing: {timings[0]} in A, {timings[1]} in B"] if timings[0] != timings[1] else []
-    notes += _too_few_samples(compared, limits) if one_each else _too_few_runs(len(first), len(second), limits)
+    notes += (_too_few_samples(compared, limits) or _undecided(compared)) if one_each else _too_few_runs(len(first), len(second), limits)
     sides = (_side(a, len(first)), _side(b, len(second)))
     return Comparison(SCHEMA, collective, limits.tolerance, limits.confidence, *sides, compared, _signs(compared), notes)
 
@@ -84,6 +88,16 @@ def _too_few_samples(compared: Sequence[ComparedCell], limits: Limits) -> list[s
     return [
         f"{few} of {len(tested)} cells have too few independent samples to be called slower or faster "
         f"at {100 * limits.confidence:g} % over all cells: {fewest(len(tested), limits.level)} per side are needed"
+    ]
+
+
+def _undecided(compared: Sequence[ComparedCell]) -> list[str]:
+    count = sum(cell.verdict is Verdict.AMBIGUOUS for cell in compared)
+    if not count:
+        return []
+    return [
+        f"{count} of {len(compared)} cells are ambiguous: one run a side does not show how much runs differ; "
+        "busbw run --repeats 4 on each side decides, or busbw compare --run"
     ]
 
 

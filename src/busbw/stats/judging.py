@@ -9,9 +9,11 @@ import msgspec
 
 from busbw.core.cells import CellKey, Figure, usable
 from busbw.core.comparison import ComparedCell, Verdict
+from busbw.core.result import Cell, Result
 from busbw.stats.intervals import LEAST_CORRELATION, correlation
 from busbw.stats.rank_tests import Shift, holm, level, shift
 from busbw.stats.run_tests import sweep_test
+from busbw.stats.student import tail
 
 RELEVANT = 0.02  # large operations differ by up to 1.7 % between runs on one machine: benchmarks/all_reduce_2xh200_202611
 # The variation of means of 20 operations. In that record no pair of 2,170 such cells differs by more than the sum of the two, though 12 %
@@ -19,6 +21,9 @@ RELEVANT = 0.02  # large operations differ by up to 1.7 % between runs on one ma
 MEANS_SHARE = 0.1
 MEANS_S = 20e-6
 FEWEST_SAMPLES = 2
+# How much the medians of identical runs differ, as a standard deviation of logarithms: by up to 3 % on two H200, and by a factor of two on
+# CPUs that have other work (benchmarks/visits_202611).
+GPU_RUNS, CPU_RUNS = 0.01, 0.2
 LEFT_CORRELATION = 0.05
 
 Cells = Mapping[CellKey, Figure]
@@ -48,6 +53,13 @@ def verdict(found: Shift, limits: Limits) -> Verdict:
     return Verdict.AMBIGUOUS
 
 
+def runs_apart(result: Result) -> float:
+    """How much runs on such a machine differ; 0 for simulated ranks, and if the devices are not known."""
+    if result.library.engine in ("", "sim"):
+        return 0.0
+    return GPU_RUNS if any(device.bus for device in result.world.devices) else CPU_RUNS
+
+
 def by_runs(keys: Sequence[CellKey], a: Sequence[Cells], b: Sequence[Cells], limits: Limits) -> dict[CellKey, ComparedCell]:
     """Compare whole runs: each contributes one time per cell."""
     times = [([run[key].time_s for run in a], [run[key].time_s for run in b]) for key in keys]
@@ -60,16 +72,33 @@ def by_runs(keys: Sequence[CellKey], a: Sequence[Cells], b: Sequence[Cells], lim
     return compared
 
 
-def by_cells(keys: Sequence[CellKey], a: Cells, b: Cells, limits: Limits) -> dict[CellKey, ComparedCell]:
-    """Compare one run per side: by samples where both have them (the error rate holds over all such cells), else by means."""
+def by_cells(keys: Sequence[CellKey], a: Cells, b: Cells, limits: Limits, apart: float = 0.0) -> dict[CellKey, ComparedCell]:
+    """Compare one run per side: by samples where both have them (the error rate holds over all such cells), else by means.
+
+    One run a side does not show how much runs differ: by as much as two visits of one run, and by `apart` (a standard deviation of
+    logarithms) as runs on such machines do. A difference counts if it is significant even so.
+    """
     sampled = {key: (first, second) for key in keys if (first := _samples(a[key])) and (second := _samples(b[key]))}
     shifts = [shift(*samples, limits.confidence) for samples in sampled.values()]
     compared = {key: by_means(key, a[key].time_s, b[key].time_s, limits) for key in keys if key not in sampled}
-    for (key, (first, second)), found, p in zip(sampled.items(), shifts, holm([found.p for found in shifts]), strict=True):
+    for (key, (first, second)), found, proven in zip(sampled.items(), shifts, holm([found.p for found in shifts]), strict=True):
+        p = max(proven, min(1.0, len(sampled) * _chance_of_runs(a[key].cell, b[key].cell, apart)))
         counts = {"a_count": a[key].n, "b_count": b[key].n, "a_effective": len(first), "b_effective": len(second)}
         times_s = {"a_s": a[key].time_s, "b_s": b[key].time_s}
         compared[key] = _judged(key, msgspec.structs.replace(found, p=p), limits, by="samples", **times_s, **counts)
     return compared
+
+
+def _chance_of_runs(a: Cell, b: Cell, apart: float) -> float:
+    """The two-sided chance (Student's t) that equal runs differ by this much; 0 if neither visits nor `apart` are known."""
+    if not apart and not (a.visits and b.visits):
+        return 0.0
+    first, second = ([math.log(moment) for moment in cell.moments_s if usable(moment)] for cell in (a, b))
+    if min(len(first), len(second)) < FEWEST_SAMPLES:
+        return 1.0
+    spread = math.sqrt(statistics.variance(first) + statistics.variance(second) + 2 * apart**2)
+    distance = abs(statistics.median(second) - statistics.median(first))
+    return 2 * tail(distance / spread, len(first) + len(second) - 2) if spread else 0.0
 
 
 def by_means(key: CellKey, a_s: float, b_s: float, limits: Limits) -> ComparedCell:
@@ -85,7 +114,7 @@ def by_means(key: CellKey, a_s: float, b_s: float, limits: Limits) -> ComparedCe
 
 
 def _samples(figure: Figure) -> Sequence[float]:
-    kept = independent([sample for sample in figure.cell.kept_s if usable(sample)])
+    kept = independent([moment for moment in figure.cell.moments_s if usable(moment)])
     return kept if len(kept) >= FEWEST_SAMPLES else []
 
 

@@ -1,11 +1,13 @@
 """When to stop sampling: the adaptive rule of precise timing, a pure function of the samples so far.
 
-Samples come in batches. After each batch sampling stops if the confidence interval of the median is narrow enough. This favors intervals
-that are narrow by chance, so there are few looks (each at 1.5 times as many samples) and a fifth of the error rate is reserved for them.
-A slower head (warm-up) is left out, correlated samples widen the interval (stats.intervals), and samples that fall into two groups are
-reported as unstable.
+A cell is visited again and again, each time for a few samples, while the others of the sweep are measured in between. Samples of one visit
+share a moment and may all be off by as much, so a visit counts as one observation: the interval is that of the visits' medians, and of all
+samples where that is wider. After the fewest visits that can have such an interval (8 at 99 %), and then after half as many more each time,
+sampling stops if the interval is narrow enough. That favors intervals that are narrow by chance, and a large part of the error rate is
+reserved for it. Slower visits at the head (warm-up) are left out, and samples that fall into two groups are reported as unstable.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from statistics import median, quantiles
@@ -18,20 +20,29 @@ from busbw.stats.rank_tests import p_higher
 
 MAX_SAMPLES = 4096
 MAX_TAIL_SAMPLES = 1 << 16
+MAX_VISITS = 32
+A_VISIT, TAIL_A_VISIT = 32, 100  # samples of a visit to begin with,
+VISIT_S = 2e-3  # or fewer, down to one, so that it takes no longer than this
+GRACE_S = 2.0  # beyond --max-time, so that the median of a long operation still has an interval
+WITHIN = 0.5  # visits differ where the interval of all samples, were they of one moment, is a smaller share of theirs; else they get longer
 TAIL = 0.99
-THROTTLED_TAKES = 3  # times a cell is sampled while heat or a power limit slows a GPU down
-RESERVED = 0.2  # share of the error rate kept for repeated looks; coverage is then 93 to 97 % for 95 % (tests/unit/stats/test_sampling.py)
+THROTTLED_TAKES = 3  # times a visit is repeated while heat or a power limit slows a GPU down
+# Share of the error rate kept for repeated looks, and the largest error rate to compute with. Coverage is then 96 % or more for 95 and 99 %
+# in the regimes of benchmarks/visits_202611; an error rate of 4 % gives 87 % for 95 % where two levels alternate.
+RESERVED, LARGEST_ERROR = 0.2, 0.02
 WARM_UP_CHANCE = 0.0005  # noise alone passes for a warm-up in one of two thousand looks
-WARM_UP_FROM = 12  # samples; the medians of shorter thirds vary too much
-MAX_DROPPED = 0.5  # of the samples
+WARM_UP_FROM = 12  # visits; the medians of shorter thirds vary too much
+MAX_DROPPED = 0.5  # of the visits
 MODES_FROM = 24  # samples
 MODES_SURE_FROM = 200  # samples; among fewer, a short disturbance can look like a second mode
 MODE_SHARE = 0.2  # of the samples that each mode holds at least
 MODE_GAP = 8.0  # times the mean spacing of neighboring values
 
+Visits = Sequence[Sequence[float]]
+
 
 class Decision(msgspec.Struct, frozen=True):
-    """What to do after a batch: take `more` samples, or 0 and the reason in `stopped`. The first `dropped` samples are warm-up.
+    """What to do after a visit: one more with `more` samples, or 0 and the reason in `stopped`. The first `dropped` visits are warm-up.
 
     `modes_s` are the medians in seconds of the two groups into which the samples fall.
     """
@@ -42,81 +53,160 @@ class Decision(msgspec.Struct, frozen=True):
     modes_s: tuple[float, float] | None = None
 
 
-def next_look(n: int) -> int:
-    """The number of samples at the look after n: half as many more."""
-    return math.ceil(1.5 * n)
+def next_look(count: int) -> int:
+    """The number of visits at the look after `count`: half as many more."""
+    return min(math.ceil(1.5 * count), max(MAX_VISITS, count))
 
 
-def first(sampling: Sampling) -> int:
-    """The number of samples at the first look."""
-    return sampling.fixed or least_samples(_internal(sampling.confidence))
+def fewest_visits(sampling: Sampling) -> int:
+    """The number of visits at the first look."""
+    return least_samples(_internal(sampling.confidence))
 
 
-def next_step(samples: Sequence[float], sampling: Sampling, spent_s: float, tick_s: float = 0.0) -> Decision:
-    """Whether to go on after `samples` (seconds, in the order taken, from a clock with resolution `tick_s`) that took `spent_s` so far.
-
-    A fixed number of samples has no warm-up. Two modes stop the cell as unstable, unless the slower one is a warm-up still to be dropped.
-    """
-    n = len(samples)
-    if n < sampling.fixed:
-        return Decision(more=sampling.fixed - n)
-    dropped = 0 if sampling.fixed else warm_up(samples, sampling.precision)
-    kept = samples[dropped:]
-    modes = two_modes(kept, sampling.precision, tick_s)
+def first(sampling: Sampling, each_s: float) -> int:
+    """The number of samples of the first visit, if each takes `each_s`. A fixed number is divided between the visits."""
     if sampling.fixed:
-        return Decision(stopped="unstable" if modes else "fixed", modes_s=modes)
+        return math.ceil(sampling.fixed / fewest_visits(sampling))
+    most = TAIL_A_VISIT if sampling.tail else A_VISIT
+    return min(max(int(VISIT_S / each_s), 1), most) if each_s > 0 else most
+
+
+def next_step(visits: Visits, sampling: Sampling, spent_s: float, tick_s: float = 0.0) -> Decision:
+    """Whether to go on after `visits` (samples in seconds, in the order taken, from a clock with resolution `tick_s`).
+
+    They took `spent_s` so far. A fixed number of samples has no warm-up. Two modes stop the cell as unstable, unless the slower one is a
+    warm-up still to be dropped.
+    """
+    if sampling.fixed:
+        return _next_of_fixed(visits, sampling, tick_s)
+    count, n = len(visits), sum(map(len, visits))
+    size = max(len(visits[-1]), first(sampling, spent_s / n))
+    if not _is_look(count, sampling):
+        late = spent_s / n * (n + size) > sampling.max_time_s + GRACE_S
+        return Decision(stopped="budget") if late else Decision(more=size)
+    dropped = warm_up(visits, sampling.precision)
+    kept = visits[dropped:]
+    samples = list(itertools.chain.from_iterable(kept))
+    modes = two_modes(samples, sampling.precision, tick_s)
     if not modes and _precise(kept, sampling, tick_s):
         return Decision(stopped="ok", dropped=dropped)
     most = MAX_TAIL_SAMPLES if sampling.tail else MAX_SAMPLES
-    more = min(next_look(n), most) - n
-    over = spent_s / n * (n + more) > sampling.max_time_s
-    if n >= most or (modes and (over or n >= MODES_SURE_FROM) and not starts_slower(kept, sampling.precision)):
+    more_visits = next_look(count) - count
+    if _noisy_within(kept, sampling):
+        size *= 2
+    size = min(size, (most - n) // max(more_visits, 1))
+    over = spent_s / n * (n + size * more_visits) > sampling.max_time_s
+    sure = over or n >= MODES_SURE_FROM
+    if not more_visits or not size or (modes and sure and not starts_slower(kept, sampling.precision)):
         return Decision(stopped="unstable", dropped=dropped, modes_s=modes)
-    return Decision(stopped="budget", dropped=dropped, modes_s=modes) if over else Decision(more=more, dropped=dropped)
+    return Decision(stopped="budget", dropped=dropped, modes_s=modes) if over else Decision(more=size, dropped=dropped)
+
+
+def _next_of_fixed(visits: Visits, sampling: Sampling, tick_s: float) -> Decision:
+    samples = list(itertools.chain.from_iterable(visits))
+    left = sampling.fixed - len(samples)
+    if left > 0:
+        return Decision(more=math.ceil(left / max(fewest_visits(sampling) - len(visits), 1)))
+    modes = two_modes(samples, sampling.precision, tick_s)
+    return Decision(stopped="unstable" if modes else "fixed", modes_s=modes)
+
+
+def _is_look(count: int, sampling: Sampling) -> bool:
+    look = fewest_visits(sampling)
+    while look < count and next_look(look) > look:
+        look = next_look(look)
+    return look == count
 
 
 def _internal(confidence: float) -> float:
     """The confidence to compute with, so that the reported one holds after repeated looks."""
-    return 1 - (1 - confidence) * (1 - RESERVED)
+    return 1 - min((1 - confidence) * (1 - RESERVED), LARGEST_ERROR)
 
 
-def reported_interval(samples: Sequence[float], confidence: float, tick_s: float = 0.0) -> tuple[float, float] | None:
-    """The median's interval (seconds) for samples whose number `next_step` chose; None for too few.
+def reported_interval(visits: Visits, confidence: float, tick_s: float = 0.0) -> tuple[float, float] | None:
+    """The median's interval (seconds) for visits whose number `next_step` chose; None for too few.
 
-    It is one `tick_s` wider on each side, because no duration is known better than the clock's resolution: 32 ns on GPUs.
+    That of all samples is one `tick_s` wider on each side, because no duration is known better than the clock's resolution: 32 ns on GPUs.
     """
-    found = interval(samples, _internal(confidence))
-    return (max(found[0] - tick_s, 0.0), found[1] + tick_s) if found else None
+    level = _internal(confidence)
+    between, within = _between(visits, level), _within(visits, level)
+    if between is None or within is None:
+        return None
+    low, high = within[0] - tick_s, within[1] + tick_s
+    reach = 0.0
+    noise = _noise(visits, level)
+    if noise < WITHIN * _width(between):
+        reach = noise / 2  # the visits differ, and each of their medians is known no better than that of all samples
+    return max(min(low, between[0] - reach), 0.0), max(high, between[1] + reach)
 
 
-def _precise(samples: Sequence[float], sampling: Sampling, tick_s: float) -> bool:
+def _between(visits: Visits, level: float) -> tuple[float, float] | None:
+    return interval([median(visit) for visit in visits], level)
+
+
+def _within(visits: Visits, level: float) -> tuple[float, float] | None:
+    """The interval if all samples were of one moment."""
+    return interval(list(itertools.chain.from_iterable(visits)), level)
+
+
+def _noise(visits: Visits, level: float) -> float:
+    """The width of the interval that the samples would have if the visits did not differ."""
+    offsets = [sample - median(visit) for visit in visits for sample in visit]
+    found = interval(offsets, level)
+    return _width(found) if found else 0.0
+
+
+def _precise(visits: Visits, sampling: Sampling, tick_s: float) -> bool:
     """Whether the interval is within the precision, and the 99th percentile has one too if requested (846 samples at 99 %)."""
-    found, middle = reported_interval(samples, sampling.confidence, tick_s), median(samples)
+    samples = list(itertools.chain.from_iterable(visits))
+    found, middle = reported_interval(visits, sampling.confidence, tick_s), median(samples)
     if found is None or max(middle - found[0], found[1] - middle) > sampling.precision * middle:
         return False
     return not sampling.tail or quantile_interval(samples, TAIL, sampling.confidence) is not None
 
 
-def warm_up(samples: Sequence[float], precision: float) -> int:
-    """The number of slower samples at the head to leave out: a third of the rest at a time, half of all at most."""
-    dropped, n = 0, len(samples)
-    while starts_slower(samples[dropped:], precision):
-        third = (n - dropped) // 3
-        if dropped + third > MAX_DROPPED * n:
+def _noisy_within(visits: Visits, sampling: Sampling) -> bool:
+    """Whether longer visits would help: samples of one visit vary so much, or there are too few for a requested 99th percentile."""
+    level = _internal(sampling.confidence)
+    samples = list(itertools.chain.from_iterable(visits))
+    if sampling.tail and quantile_interval(samples, TAIL, sampling.confidence) is None:
+        return True
+    between = _between(visits, level)
+    return between is not None and _noise(visits, level) >= max(WITHIN * _width(between), sampling.precision * median(samples))
+
+
+def _width(found: tuple[float, float]) -> float:
+    return found[1] - found[0]
+
+
+def warm_up(visits: Visits, precision: float) -> int:
+    """The number of slower visits at the head to leave out: the first, or a third of the rest at a time; half of all at most."""
+    dropped, count = int(_first_is_slower(visits, precision)), len(visits)
+    while starts_slower(visits[dropped:], precision):
+        third = (count - dropped) // 3
+        if dropped + third > MAX_DROPPED * count:
             break
         dropped += third
     return dropped
 
 
-def starts_slower(samples: Sequence[float], precision: float) -> bool:
+def _first_is_slower(visits: Visits, precision: float) -> bool:
+    """Whether the first visit is slower than each other by more than `precision`, and a rank test rules out chance."""
+    head, rest = visits[0], visits[1:]
+    if not rest or median(head) <= (1 + precision) * max(map(median, rest)):
+        return False
+    return p_higher(sorted(itertools.chain.from_iterable(rest)), sorted(head)) <= WARM_UP_CHANCE
+
+
+def starts_slower(visits: Visits, precision: float) -> bool:
     """Whether the first third's median is above the last third's by more than `precision`, and a rank test rules out chance.
 
     A head that is faster is never dropped: what follows it might be the disturbance, or a second mode.
     """
-    third = len(samples) // 3
-    if len(samples) < WARM_UP_FROM:
+    third = len(visits) // 3
+    if len(visits) < WARM_UP_FROM:
         return False
-    head, end = sorted(samples[:third]), sorted(samples[-third:])
+    head, end = (sorted(map(median, part)) for part in (visits[:third], visits[-third:]))
     return median(head) > (1 + precision) * median(end) and p_higher(end, head) <= WARM_UP_CHANCE
 
 

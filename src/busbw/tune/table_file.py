@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from busbw.core.errors import UsageError
+from busbw.core.given_file import read_text
 from busbw.core.sweep import SweepSpec
 from busbw.core.tuner_table import Rule, Table, parse, ranges, whole
 from busbw.core.tuning import Tuned, TunedSystem
@@ -20,7 +21,7 @@ SYSTEM = ("device", "ranks", "hosts", "nccl", "network")
 def read(file: Path) -> Table:
     """The table in a file; UsageError if it cannot be read."""
     try:
-        return parse(file.read_text("utf-8"), str(file))
+        return parse(read_text(file), str(file))
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else "it is no text"
         raise UsageError(f"{file}: {why}", "name a file that busbw tune has written") from error

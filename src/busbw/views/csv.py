@@ -8,6 +8,7 @@ from busbw.core.cells import Figure, figures
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.result import Result, Row
 from busbw.stats.summary import summary
+from busbw.views.formats import known_count
 
 TORCH_HEADER = (
     "size(B), count(elements), type, redop, in-place time(us), in-place algbw(GB/s), in-place busbw(GB/s), "
@@ -52,7 +53,7 @@ FIELDS: tuple[tuple[str, Value], ...] = (
     ("placement", lambda result, figure: figure.placement.replace(" ", "_")),
     ("ranks", lambda result, figure: result.world.ranks or None),
     ("size_bytes", lambda result, figure: figure.row.size_bytes),
-    ("count", lambda result, figure: figure.row.count),
+    ("count", lambda result, figure: known_count(figure.row)),
     ("type", lambda result, figure: figure.row.dtype),
     ("op", lambda result, figure: figure.row.op),
     ("root", lambda result, figure: figure.row.root),

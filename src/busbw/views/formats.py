@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from busbw.core.cells import every
+from busbw.core.cells import Figure, every, settled
 from busbw.core.collectives import Collective
 from busbw.core.finding import Finding
 from busbw.core.pattern import SEND, PatternRow
@@ -55,6 +55,29 @@ def percent_text(part: float, whole: float | None) -> str:
     return "<0.1" if 0 < value < 0.05 else f"{value:.1f}"
 
 
+def half_width_text(figure: Figure) -> str:
+    """The wider side of a cell's interval as a percentage of its time: `4.9`, `120`, `>999`; `-` without an interval."""
+    percent = 100 * figure.half_width
+    return "-" if percent == math.inf else ">999" if percent > 999 else f"{percent:.0f}" if percent >= 99.95 else f"{percent:.1f}"
+
+
+def busbw_text(figure: Figure) -> str:
+    """`70.76 GB/s +-0.4 %`; `70.76 GB/s` for a mean of classic timing, which has no interval."""
+    text = f"{bandwidth_text(figure.busbw)} GB/s"
+    if not figure.cell.stopped:
+        return text
+    known = figure.half_width < math.inf
+    return f"{text} +-{half_width_text(figure)} %" if known else f"{text}, {counted(figure.n, 'sample')} without an interval"
+
+
+def no_headline(result: Result) -> str:
+    """Why no cell speaks for the sweep."""
+    count = sum(1 for _ in every(result))
+    if settled(result):
+        return "its cells have no busbw"
+    return f"none of {counted(count, 'cell')} reached the requested precision" if count else "nothing was measured"
+
+
 def peers_text(row: PatternRow) -> str:
     """`root 0`, `0->1` for a send or receive, `-` for a call of all ranks alike."""
     if row.root is not None:
@@ -98,6 +121,11 @@ def library(result: Outcome) -> str:
     nccl = f"NCCL {nccl_version_text(result.library.nccl)}" if result.library.nccl else ""
     network = f"network {result.library.network}" if result.library.network else ""
     return ", ".join(filter(None, (engine, nccl, network)))
+
+
+def known_count(row: Row) -> int | None:
+    """The elements of a row, None where its table had no columns of counts and types."""
+    return None if row.count == 0 and not row.dtype else row.count
 
 
 def op_column(collective: Collective, row: Row) -> str:

@@ -24,7 +24,7 @@ RUNS: tuple[Column, ...] = (
     Column(title="when", value=lambda run: run.start, left=True),
     Column(title="collective", value=lambda run: f"{run.collective} {run.counts}".rstrip(), left=True),
     Column(title="sizes", value=lambda run: _sizes(run), left=True),
-    Column(title="peak GB/s", value=lambda run: bandwidth_text(run.peak_busbw)),
+    Column(title="peak GB/s", value=lambda run: bandwidth_text(run.peak_busbw) if run.peak_busbw else "-"),
     Column(title="timing", value=lambda run: run.timing, left=True),
     Column(title="NCCL", value=lambda run: nccl_version_text(run.nccl) if run.nccl else "-", left=True),
     Column(title="machine", value=lambda run: run.machine, left=True),

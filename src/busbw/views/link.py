@@ -11,6 +11,7 @@ from busbw.views.link_matrix import Matrix, maps, share
 
 DROP_ORDER = ("port", "99 %", "resent", "least", "latency")
 FAILED, SELF, ABSENT = "x", ".", " "
+QUIETER = "run it while nothing else uses the hosts, or with a larger --size"
 LABEL = 5  # characters before a row of the matrix
 
 
@@ -133,6 +134,8 @@ def render_suspects(report: SuspectReport, width: int | None = None) -> str:
         + ("its runs failed\n" if one.share is None else f"{100 * one.share:.0f} % of the usual rate\n")
         for one in report.suspects
     )
+    said += "".join(f"unknown: {doubt}\n" for doubt in report.doubts)
+    said += f"\nhint: {QUIETER}\n" if report.doubts else ""
     if not said:
         said = f"no slow host found: the usual rate is {bits_text(report.usual)}\n" if report.usual else "too few runs succeeded to judge\n"
     ended = "" if report.complete else "the search did not finish\n"

@@ -44,9 +44,9 @@ def row(result: Result, row: Row) -> str:
 
 def footer(result: Result) -> str:
     """The peak, what went wrong, and the findings."""
-    peak, text = table.peak_text(result), "\n"
-    if peak:
-        text += f"Peak busbw {peak}; mean {bandwidth_text(result.average_busbw())} GB/s.\n"
+    text = "\n"
+    if result.rows:
+        text += f"Peak busbw {plain(table.peak_text(result))}; mean {bandwidth_text(result.average_busbw())} GB/s.\n"
     text += "".join(f"\n**{plain(problem)}**\n" for problem in problems(result))
     return text + ("\n" + "".join(_finding(finding) for finding in result.findings) if result.findings else "")
 

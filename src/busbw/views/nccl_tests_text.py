@@ -49,16 +49,21 @@ def header(result: Result) -> str:
 
 
 def _opening(result: Result) -> list[str]:
-    spec, nccl = result.spec, result.library.nccl
-    headers = result.library.versions.get("nccl-headers", str(nccl))
+    """The lines before the devices. Of a log that was read, those that it had."""
+    spec, library, read = result.spec, result.library, result.tool.startswith(("nccl-tests", "rccl-tests"))
+    name = "rccl-tests" if "rccl-tests" in library.versions else "nccl-tests"
+    headers = library.versions.get("nccl-headers", str(library.nccl))
     step = f"{spec.step_factor}(factor)" if spec.step_factor > 1 else f"{spec.step_bytes}(bytes)"
-    lines = [
-        f"# nccl-tests version {result.library.versions.get('nccl-tests', VERSION)} nccl-headers={headers} nccl-library={nccl}",
-        f"# Collective test starting: {_program(result)}",
-        f"# nThread {spec.nthreads} nGpus {spec.ngpus} minBytes {spec.min_bytes} maxBytes {spec.max_bytes} step: {step} "
-        f"warmup iters: {spec.warmup_iters} iters: {spec.iters} agg iters: {spec.agg_iters} validation: {spec.check} "
-        f"graph: {spec.cudagraph} unalign: {spec.unalign}",
-    ]
+    lines = []
+    if name in library.versions or result.argv or not read:
+        lines.append(f"# {name} version {library.versions.get(name, VERSION)} nccl-headers={headers} nccl-library={library.nccl}")
+    lines.append(f"# Collective test starting: {_program(result)}")
+    if spec.iters or not read:
+        lines.append(
+            f"# nThread {spec.nthreads} nGpus {spec.ngpus} minBytes {spec.min_bytes} maxBytes {spec.max_bytes} step: {step} "
+            f"warmup iters: {spec.warmup_iters} iters: {spec.iters} agg iters: {spec.agg_iters} validation: {spec.check} "
+            f"graph: {spec.cudagraph} unalign: {spec.unalign}"
+        )
     if spec.blocking in BLOCKING:
         lines.append(f"# Blocking Enabled: {BLOCKING[spec.blocking]}")
     if spec.per_iter_timing:

@@ -1,11 +1,22 @@
-"""Reads a result from any file that holds one: busbw's JSON, a signed report, nccl-tests' JSON, or a log with nccl-tests' table."""
+"""Reads a result from any file that holds one: busbw's JSON, a signed report, nccl-tests' JSON, rccl-tests' file, or a log
+with nccl-tests' table.
+"""
 
 import json
 import re
 
 from busbw.core.errors import UsageError
 from busbw.core.result import AnyResult, Result
-from busbw.views import json_repair, plausible, read_nccl_tests_json, read_nccl_tests_text, reading, result_json
+from busbw.views import (
+    foreign,
+    json_repair,
+    plausible,
+    read_nccl_tests_json,
+    read_nccl_tests_text,
+    read_rccl_tests_file,
+    reading,
+    result_json,
+)
 from busbw.views.html import embedded
 
 RESULT_KEY = re.compile(rb'\s*\{\s*"schema"\s*:\s*"busbw\.')
@@ -23,6 +34,8 @@ def read(data: bytes, source: str, collective: str | None = None, table: int | N
         result = _any(data, collective, table)
         plausible.check(result)
     except UsageError as error:
+        if (other := foreign.kind(data)) is not None:
+            raise UsageError(f"{source}: {other.name}, which busbw does not read", other.hint) from error
         raise UsageError(f"{source}: {error.message}; it begins with {_beginning(data)}", error.hint or reading.FORMATS) from error
     return result
 
@@ -30,6 +43,8 @@ def read(data: bytes, source: str, collective: str | None = None, table: int | N
 def _any(data: bytes, collective: str | None, table: int | None) -> AnyResult:
     if data[:15].lower() == b"<!doctype html>":
         return _own(embedded.extract(data, table), collective)
+    if read_rccl_tests_file.recognized(data):
+        return read_rccl_tests_file.read(data, collective)
     if data.lstrip()[:1] != b"{":
         return read_nccl_tests_text.read(data.decode("utf-8", "replace"), collective, table)
     if table not in (None, 1):

@@ -11,14 +11,23 @@ from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.errors import UsageError
 from busbw.core.result import Row
 
-FORMATS = "busbw reads its own JSON (busbw.result/1), nccl-tests' JSON (-J run.json) and the text that nccl-tests prints"
-PROGRAM = re.compile(r"([a-z_]+?)_perf(?:_mpi)?$")
+FORMATS = (
+    "busbw reads its own JSON (busbw.result/1), the JSON of nccl-tests (-J run.json) and rccl-tests (-x FILE), and the text that they print"
+)
+PROGRAM = re.compile(r"([a-z_]+?)_(?:perf(?:_mpi)?|test)$")  # _test is NCCL 1's
 
 
 def program_collective(program: str) -> str:
     """`all_reduce` of `./build/all_reduce_perf_mpi`; empty for other names."""
     match = PROGRAM.search(PurePosixPath(program.replace("\\", "/")).name)
     return match.group(1) if match and match.group(1) in BY_NAME else ""
+
+
+def collective_of(title: str) -> str:
+    """`all_reduce` of `AllReduce`; empty for other names."""
+    with contextlib.suppress(UsageError):
+        return collective_row(title).name
+    return ""
 
 
 def argument_collective(args: Sequence[str]) -> str:

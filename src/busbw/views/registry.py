@@ -40,7 +40,12 @@ VIEWS: tuple[View, ...] = (
     _streaming("csv", "every value, one line per row and placement", csv),
     View("torch-csv", "the CSV of the PyTorch benchmark: in place, with ideal and efficiency", csv.torch_header, csv.torch_row),
     _streaming("markdown", "a table for GitHub", markdown),
-    View("brief", "one line: the largest busbw, its part of the ideal, and whether the data was right", footer=brief.footer, streams=False),
+    View(
+        "brief",
+        "one line: the largest precise busbw, its part of the ideal, and whether the data was right",
+        footer=brief.footer,
+        streams=False,
+    ),
     View("json", "busbw's own format, busbw.result/1", footer=result_json.render, streams=False),
     View("nccl-tests-json", "the JSON of nccl-tests -J, version 3", footer=nccl_tests_json.render, streams=False),
 )

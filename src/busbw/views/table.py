@@ -4,22 +4,25 @@ Time, algbw, busbw and % of ideal describe the out-of-place run, or the in-place
 A narrow terminal shows fewer columns: DROP_ORDER says which go first. Without a width (output to a pipe), all columns are shown.
 """
 
-import math
-
-from busbw.core.cells import IN_PLACE, Figure, every, figures, peak
+from busbw.core.cells import IN_PLACE, Figure, figures, headline
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.result import Result, Row
 from busbw.core.sizes import format_size
+from busbw.core.sweep import SweepSpec
 from busbw.views import carried
 from busbw.views.columns import Column, fitting, line, wrapped
 from busbw.views.formats import (
     bandwidth_text,
+    busbw_text,
     finding_text,
+    half_width_text,
     known,
+    known_count,
     library,
     local_time,
     machine,
     micro_text,
+    no_headline,
     op_column,
     percent,
     percent_text,
@@ -33,8 +36,7 @@ DROP_ORDER = ("timestamp", "count", "cputime", "launch", "skew", "algbw", "stop"
 
 
 def _interval(result: Result, figure: Figure) -> str:
-    percent = 100 * figure.half_width
-    return "-" if percent == math.inf else ">999" if percent > 999 else f"{percent:.0f}" if percent >= 99.95 else f"{percent:.1f}"
+    return half_width_text(figure)
 
 
 def _wrong(result: Result, figure: Figure) -> str:
@@ -76,7 +78,9 @@ def _types(result: Result) -> bool:
 COLUMNS: tuple[Column, ...] = (
     Column(title="repeat", value=lambda result, figure: figure.row.repeat, width=6, shown=_repeats),
     Column(title="size", value=lambda result, figure: format_size(figure.row.size_bytes), width=10),
-    Column(title="count", value=lambda result, figure: figure.row.count, width=11, shown=lambda result: not _precise(result)),
+    Column(
+        title="count", value=lambda result, figure: known(known_count(figure.row), str), width=11, shown=lambda result: not _precise(result)
+    ),
     Column(
         title="type", value=lambda result, figure: figure.row.dtype, width=8, shown=lambda result: not _precise(result) or _types(result)
     ),
@@ -118,11 +122,7 @@ def sweep_text(result: Result) -> str:
     """`8 B to 8 GiB, factor 2, 20 iterations`; also the smallest size in whole elements of every rank, where that is less."""
     spec, ranks = result.spec, result.world.ranks
     most = result.reduced_max_bytes or spec.max_bytes
-    if spec.min_bytes >= most:
-        sizes = format_size(most)
-    else:
-        step = f"factor {spec.step_factor}" if spec.step_factor > 1 else f"step {format_size(spec.step_bytes)}"
-        sizes = f"{format_size(spec.min_bytes)} to {format_size(most)}, {step}"
+    sizes = format_size(most) if spec.min_bytes >= most else f"{format_size(spec.min_bytes)} to {format_size(most)}{_step(spec)}"
     dtype, sampling = DTYPES.get(spec.datatype), spec.sampling
     if dtype and ranks and not spec.row.uneven:
         buffers = spec.row.buffers(spec.min_bytes // dtype.itemsize, ranks, dtype.itemsize)
@@ -130,10 +130,17 @@ def sweep_text(result: Result) -> str:
         sizes += f", the smallest rounded down to {format_size(smallest)}" if smallest < spec.min_bytes else ""
     sizes += _counts(result)
     if sampling is None:
-        return f"{sizes}, {spec.iters} iterations"
+        return f"{sizes}, {spec.iters} iterations" if spec.iters else sizes
     if sampling.fixed:
         return f"{sizes}, {spec.datatype}, {sampling.fixed} iterations, {percent(sampling.confidence)} intervals"
     return f"{sizes}, {spec.datatype}, medians to {percent(sampling.precision)} with {percent(sampling.confidence)} confidence"
+
+
+def _step(spec: SweepSpec) -> str:
+    """`, factor 2`; '' for a log that does not say it."""
+    if spec.step_factor > 1:
+        return f", factor {spec.step_factor}"
+    return f", step {format_size(spec.step_bytes)}" if spec.step_bytes else ""
 
 
 def _counts(result: Result) -> str:
@@ -184,15 +191,14 @@ def _shape(result: Result, width: int | None) -> str:
     most = min(SPARK_WIDTH, width - 7) if width else SPARK_WIDTH
     lines = [bars[start : start + most] for start in range(0, len(bars), most)]
     text = "".join(f"{'busbw' if index == 0 else '':<7}{line}\n" for index, line in enumerate(lines))
-    top = peak_text(result)
-    text += f"peak   {top}\n" if top else ""
+    text += f"peak   {peak_text(result)}\n"
     return f"{text}mean   {bandwidth_text(result.average_busbw())} GB/s over all sizes and placements\n"
 
 
 def peak_text(result: Result) -> str:
-    """`70.76 GB/s at 1 MiB in place, 15.7 % of ideal`; empty where no busbw is a number."""
-    top = peak(every(result))
+    """`70.76 GB/s +-0.4 % at 1 MiB in place, 15.7 % of ideal`; why there is none where no cell is precise."""
+    top = headline(result)
     if top is None:
-        return ""
+        return no_headline(result)
     ideal = f", {percent_text(top.busbw, result.ideal.busbw)} % of ideal" if result.ideal else ""
-    return f"{bandwidth_text(top.busbw)} GB/s at {format_size(top.row.size_bytes)}{' in place' if top.placement == IN_PLACE else ''}{ideal}"
+    return f"{busbw_text(top)} at {format_size(top.row.size_bytes)}{' in place' if top.placement == IN_PLACE else ''}{ideal}"

@@ -18,6 +18,16 @@ FOLDER = Path(__file__).parents[2] / "recorded" / "patterns"
 SAMPLES = {file.name: file.read_bytes() for file in sorted(FOLDER.iterdir()) if file.suffix not in (".md", ".py")} | {
     "made.0.et": stream(*(node(number, 7, comm_type=number % 10, comm_size=64, ranks=[0, 1], pg_name="p") for number in range(1, 12)))
 }
+SAMPLES["trace.0.json"] = (
+    b'{"version": "0.0.4", "attr": []}{"id": "3", "name": "x", "type": "COMM_COLL_NODE", "attr": [{"name": "comm_type", "int64Val": "2"},'
+    b'{"name": "comm_size", "int64Val": "1024"}, {"name": "ranks", "int64List": {"values": ["0", "1"]}}]}'
+)
+SAMPLES["graph.0.json"] = b'{"workload_graph": [{"Id": 1, "Name": "c", "NodeType": 7, "runtime": 28, "comm_type": 0, "comm_size": 64}]}'
+SAMPLES["et.json"] = (
+    b'{"schema": "1.1.0-chakra.0.0.4", "pid": 7, "nodes": [{"id": 5, "name": "record_param_comms", "inputs": {"values": [[[1, 2, 0, 64, 4, '
+    b'"cuda:0"]], 33, ["0", "default_pg"], 1, "allreduce", [], [], 0, 1, 2], "types": ["Tensor(float)"]}, "outputs": {"values": []}}]}'
+)
+SAMPLES["inspector.json"] = b"[\n" + b",\n".join(SAMPLES["inspector_v4.0.jsonl"].splitlines()) + b"\n]\n"
 SAMPLES["record.jsonl"] = b"".join(pattern_lines.lines(record(SAMPLES["clog_v1.log"])))
 
 
@@ -77,6 +87,12 @@ EXTREMES = {
         b'{"traceEvents":[{"name":"record_param_comms","ts":NaN,"args":{"External id":1,"Collective name":"allreduce","In msg nelems":'
         b'1e400,"Out msg nelems":1}}]}',
     ],
+    "execution-trace": [
+        b'{"schema":"1.0.1","nodes":' + b"[" * 100_000,
+        b'{"schema":"1.0.1","nodes":[{"name":"record_param_comms","inputs":[[1,2,0,' + NINES[:30] + b',4,"c"],1,2,0,"allreduce",[],[],0,1,'
+        + NINES[:30] + b"]}]}",
+    ],
+    "chakra-json": [b'{"workload_graph":' + b"[" * 100_000, b'{"id":"1","type":"COMM_COLL_NODE","attr":' + b"[" * 100_000],
     "flight-recorder": [b'{"entries":[{"profiling_name":"nccl:all_reduce","input_sizes":[[' + NINES + b"]]}]}", b'{"entries":' * 100_000],
     "inspector": [b'{"header":' * 100_000],
     "clog": [b"V|1|base_timestamp=nan\nC1|sig|all_reduce|in_count=" + b"9" * 30 + b"|out_count=1|dtype=f32|comm=w\nC1|Q|+inf\n"],

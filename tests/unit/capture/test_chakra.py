@@ -34,7 +34,7 @@ def test_broken_node_and_cut_file_are_counted_and_named():
     data = stream(node(1, 7, comm_type=0, comm_size=8), node(2, 7, comm_type=0), node(3, 7, comm_type=0, comm_size=8))
     pattern = record(data[:-3], names=("x.0.et",))
     assert (pattern.rows[0].calls, pattern.header.skipped) == (1, 2)
-    assert pattern.header.notes[0] == "x.0.et: node 2: 'comm_size'"
+    assert pattern.header.notes[0] == "x.0.et: node 2: it has no comm_size"
     assert pattern.header.notes[1].startswith("x.0.et: message 3 at byte ")
 
 

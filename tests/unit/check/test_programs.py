@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from busbw.check.facts import facts
 from busbw.check.launcher import programs
-from busbw.host.source import Unavailable
+from busbw.check.machine import Machine
+from busbw.host.source import Live, Unavailable
+from busbw.launch import mpirun
 
 Programs = Callable[..., None]
 
@@ -24,13 +27,14 @@ def having(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
             path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
             path.chmod(0o755)
         monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+        monkeypatch.setattr(mpirun.sys, "executable", str(tmp_path / "venv" / "python"))
 
     return make
 
 
 def test_without_the_programs(having):
     having()
-    assert (json.loads(programs._mpirun()), programs.pmix_listing()) == ({"path": ""}, "")
+    assert (found(programs.open_mpi), programs.pmix_listing()) == (programs.OpenMpi(""), "")
     with pytest.raises(Unavailable, match="getent is not installed"):
         programs.own_addresses("gpu-1")
 
@@ -81,7 +85,32 @@ def test_private_keys_and_their_permissions(having, monkeypatch, tmp_path):
 
 def test_mpirun_of_another_kind_is_named(having, tmp_path):
     having(mpirun='echo "HYDRA build details:"')
-    said = json.loads(programs._mpirun())
-    assert said["path"] == str(tmp_path / "bin" / "mpirun") and "version" not in said and said["error"]
+    said = found(programs.open_mpi)
+    assert said.path == str(tmp_path / "bin" / "mpirun") and not said.version and said.error
     having(mpirun='echo "mpirun (Open MPI) 5.0.8"')
-    assert json.loads(programs._mpirun()) == {"path": str(tmp_path / "bin" / "mpirun"), "version": "5.0.8"}
+    assert found(programs.open_mpi) == programs.OpenMpi(str(tmp_path / "bin" / "mpirun"), "5.0.8")
+
+
+@pytest.mark.parametrize("on_path", [True, False], ids=["activated", "called by its path"])
+def test_the_mpirun_of_a_virtual_environment_is_found_as_the_launcher_finds_it(having, tmp_path, monkeypatch, on_path):
+    """A host of --hosts has it beside busbw's Python, and on the PATH of a shell only after `activate`."""
+    having(mpirun='echo "mpirun (Open MPI) 4.1.6"')
+    own = tmp_path / "venv" / "mpirun"
+    own.parent.mkdir()
+    own.write_text('#!/bin/sh\necho "mpirun (Open MPI) 5.0.11"\n')
+    own.chmod(0o755)
+    if on_path:
+        monkeypatch.setenv("PATH", f"{own.parent}:{tmp_path / 'bin'}")
+    assert found(programs.open_mpi) == programs.OpenMpi(str(own), "5.0.11") == programs.OpenMpi(*mpirun_of_the_launcher())
+    assert found(facts)["mpirun"] == "5.0.11"
+    assert found(programs.shell_open_mpi).version == ("5.0.11" if on_path else "4.1.6")
+
+
+def mpirun_of_the_launcher() -> tuple[str, str]:
+    its = mpirun.find()
+    return its.path, its.version
+
+
+def found(read):
+    """What is read of this machine itself."""
+    return read(Machine(Live()))

@@ -1,13 +1,19 @@
 """The command line of busbw link: what does not fit together is refused, and exit codes say what is known."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from busbw.cli.link import suspect_exit
 from busbw.cli.main import guarded
 from busbw.core import wire
 from busbw.core.finding import Finding, Verdict
-from busbw.core.linking import Flow, LinkHost, LinkReport, LinkSpec
+from busbw.core.linking import Flow, LinkHost, LinkReport, LinkSpec, Rail, Suspect, SuspectReport
+from busbw.views import link as view
+
+FOUR_HOSTS = Path(__file__).parents[3] / "benchmarks" / "link_2cpu_202611" / "four_hosts.json"
 
 
 @pytest.mark.parametrize(
@@ -41,10 +47,34 @@ def test_what_does_not_fit_is_refused(words: str, said: str, capsys: pytest.Capt
 )
 def test_the_exit_code_follows_the_findings(verdicts: list[tuple[str, Verdict]], code: int, tmp_path: Path) -> None:
     findings = [Finding(name, verdict, "said") for name, verdict in verdicts]
-    report = LinkReport(spec=LinkSpec(), hosts=[LinkHost("h1")], flows=[Flow(rail=0, sender=0, receiver=0, rate=1.0)], findings=findings)
+    flows = [Flow(rail=0, sender=0, receiver=0, rate=1.0)]
+    report = LinkReport(spec=LinkSpec(), hosts=[LinkHost("h1")], rails=[Rail("all", [None])], flows=flows, findings=findings)
     file = tmp_path / "r.json"
     file.write_bytes(wire.encode(report))
     assert guarded(["link", "--result", str(file)]) == code
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "said"),
+    [
+        (("flows", 0, "sender"), 2**70, f"a flow is on rail 0 between hosts {2**70} and "),
+        (("flows", 3, "receiver"), 4, "but there are 1 rail and 4 hosts"),
+        (("flows", 0, "rail"), -1, "a flow is on rail -1"),
+        (("latencies", 0, "b"), -2, "a latency is on rail 0 between hosts "),
+        (("rails", 0, "endpoints"), [], "has 0 endpoints, but there are 4 hosts"),
+    ],
+)
+def test_a_file_that_names_no_host_of_its_own_is_refused(
+    where: tuple[str, int, str], value: Any, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = json.loads(FOUR_HOSTS.read_bytes())
+    listed, number, field = where
+    document[listed][number][field] = value
+    file = tmp_path / "r.json"
+    file.write_text(json.dumps(document))
+    for words in (["link", "--result"], ["show"], ["report"]):
+        assert guarded([*words, str(file)]) == 2
+        assert said in capsys.readouterr().err
 
 
 def test_files_are_replaced_only_with_force(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,3 +83,21 @@ def test_files_are_replaced_only_with_force(tmp_path: Path, capsys: pytest.Captu
     assert guarded(["link", "--hosts", "h1,h2", "--html", str(page)]) == 2
     assert f"--html {page}: the file exists" in capsys.readouterr().err
     assert page.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "said"),
+    [
+        ({}, 0, "no slow host found: the usual rate is 8 Gbit/s"),
+        ({"suspects": [Suspect(["h3"], 0.7)]}, 1, "slow: h3, 70 % of the usual rate"),
+        ({"doubts": ["h3: 80 % of"]}, 3, "unknown: h3: 80 % of"),
+        ({"suspects": [Suspect(["h3"], None)], "doubts": ["h4: 80 % of"]}, 1, "slow: h3, its runs failed\nunknown: h4: 80 % of"),
+    ],
+)
+def test_hosts_that_could_not_be_told_apart_are_unknown(fields: dict[str, Any], code: int, said: str) -> None:
+    report = SuspectReport(way="hosts", collective="all_reduce", size_bytes=1, hosts=["h3", "h4"], usual=1e9, complete=True, **fields)
+    assert suspect_exit(report) == code
+    text = view.render_suspects(report)
+    assert said in text
+    assert ("no slow host found" in text) is (code == 0)
+    assert ("hint: run it while nothing else" in text) is bool(report.doubts)

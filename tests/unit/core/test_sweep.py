@@ -11,7 +11,7 @@ from busbw.core.collectives import collective
 from busbw.core.dtypes import DTYPES
 from busbw.core.errors import UsageError
 from busbw.core.redops import REDOPS
-from busbw.core.sweep import SweepSpec, check_spec, series, sizes, warmup_sizes
+from busbw.core.sweep import SweepSpec, check_spec, from_first_full_row, series, sizes, warmup_sizes
 
 
 def spec(name: str = "all_reduce", /, **fields: object) -> SweepSpec:
@@ -222,3 +222,19 @@ def test_unknown_types_and_operators_are_refused() -> None:
         list(series(spec(datatype="float16x"), 2))
     with pytest.raises(UsageError, match="unknown reduction operator"):
         list(series(spec(op="xor"), 2))
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "fields", "first"),
+    [
+        ("alltoall", 8, {}, 128),
+        ("all_gather", 3, {}, 64),
+        ("alltoall", 8, {"step_factor": 1, "step_bytes": 24}, 128),
+        ("all_reduce", 8, {}, 8),
+        ("all_reduce", 8, {"min_bytes": 1, "datatype": "all"}, 8),
+        ("alltoall", 1024, {}, 8),  # no size up to the largest is enough
+    ],
+)
+def test_a_sweep_can_begin_where_every_rank_has_an_element(name: str, ranks: int, fields: dict[str, object], first: int) -> None:
+    asked = {"collective": name, "min_bytes": 8, "max_bytes": 4096, "step_factor": 2} | fields
+    assert from_first_full_row(msgspec.convert(asked, SweepSpec), ranks).min_bytes == first

@@ -2,18 +2,20 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from busbw.core.result import Device
-from busbw.core.vitals import TCP, XidEvent, change
+from busbw.core.vitals import TCP, GpuReading, XidEvent, change
 from busbw.host.counters import device_counters, snmp
 from busbw.host.kernel_log import KernelLog, xids
+from busbw.host.nvml_vitals import GpuVitals
 from busbw.host.recording import parse_archive, recorded
-from busbw.host.source import Live
+from busbw.host.source import Live, Reading
 from busbw.host.vitals import Vitals, _merged
 
 DEV = """Inter-|   Receive                                                |  Transmit
@@ -105,6 +107,23 @@ def test_a_file_that_goes_away_is_absent_from_the_next_reading(tmp_path: Path) -
     assert seen.counters["eth0"] == {
         "rx_bytes": 1, "rx_errors": 1, "rx_dropped": 2, "rx_fifo_errors": 3, "tx_bytes": 2, "tx_errors": 4, "tx_dropped": 5
     }  # fmt: skip
+
+
+def test_nvml_is_asked_no_more_often_than_its_share() -> None:
+    asked: list[int] = []
+
+    class Slow(Live):
+        def call(self, name: str, live: Callable[[], str]) -> Reading:
+            asked.append(1)
+            time.sleep(0.002)
+            return Reading(msgspec.json.encode(GpuVitals([GpuReading("0000:1b:00", temperature_c=len(asked))])))
+
+    with closing(Vitals(GPU, Slow(), gpu_share=1e-4)) as vitals:
+        first, second = vitals.read(), vitals.read()
+        assert not vitals.gpus_due
+    assert (len(asked), first.gpus) == (1, second.gpus)
+    with closing(Vitals(GPU, Slow())) as vitals:
+        assert vitals.read().gpus != vitals.read().gpus
 
 
 def test_gpus_of_a_recording_come_from_nvmls_recorded_answers(tree: Path) -> None:

@@ -20,7 +20,7 @@ from busbw.launch.manifest.steps import Steps
 
 SCHEMA = json.loads(Path(__file__).parents[2].joinpath("recorded", "daemonset.v1.schema.json").read_text())
 QUICK = ["--only", "kernel-port-range"]
-SIM = ["all_reduce", "--engine", "sim", "-n", "4", "-b", "1M", "-e", "1M", "--iters", "5", "--sim", "gbps=300"]
+SIM = ["all_reduce", "--engine", "sim", "-n", "4", "-b", "1M", "-e", "1M", "--iters", "12", "--sim", "gbps=300"]
 
 
 def made(node=Node("busbw-watch", "registry/busbw:1")):  # noqa: B008

@@ -40,7 +40,10 @@ def test_the_last_line_of_stderr_is_the_problem():
 
 
 def test_a_command_without_an_end_is_killed_with_what_it_started(tmp_path: Path):
-    done = run(f"echo started >&2; sleep 60 & echo $! > {tmp_path}/pid; wait", limit_s=0.5)
+    for limit_s in (0.5, 2.0, 8.0):  # on a busy machine a shell may take longer to say anything
+        done = run(f"echo started >&2; sleep 60 & echo $! > {tmp_path}/pid; wait", limit_s=limit_s)
+        if done.error and (tmp_path / "pid").read_text():
+            break
     assert (done.problem, done.error) == ("no answer within the time limit", "started\n")
     pid = int((tmp_path / "pid").read_text())
     assert within(5, lambda: not Path(f"/proc/{pid}").exists())

@@ -81,6 +81,7 @@ class Measured:
     runner: Runner
     rows: list[Row]
     notes: list[str]
+    events: list[RowDone]
 
     @property
     def cells(self) -> list[Cell]:
@@ -119,7 +120,8 @@ def measured() -> Callable[..., Measured]:
         control = Barriers(engine, barrier_s)
         runner = Runner(engine, world=control, group=control, spec=spec, max_bytes=max_bytes, emit=seen.append)
         runner.sweep()
-        rows = [event.row for event in seen if isinstance(event, RowDone)]
-        return Measured(engine, runner, rows, [event.text for event in seen if isinstance(event, Note)])
+        events = [event for event in seen if isinstance(event, RowDone)]
+        rows = [event.row for event in events if event.final]
+        return Measured(engine, runner, rows, [event.text for event in seen if isinstance(event, Note)], events)
 
     return run

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from itertools import cycle
 
 import pytest
 
@@ -10,12 +11,12 @@ from busbw.core.result import Cell
 from busbw.core.sweep import Sampling, Series, SweepSpec
 from busbw.engines.base import Launch
 from busbw.engines.sim import SimEngine
-from busbw.launch.control import SoloControl
+from busbw.launch.control import Control, SoloControl
 from busbw.measure import precise
 from busbw.measure.batches import MAX_HELD, TRAIL, HeldBatches, HostClockBatches
 from busbw.measure.clocks import Clocks, identity
 from busbw.measure.plan import Calls, Rates
-from busbw.stats.sampling import reported_interval
+from busbw.stats.sampling import A_VISIT, first, reported_interval
 
 SPEC = SweepSpec(collective="all_reduce", sampling=Sampling(max_time_s=60))
 
@@ -30,10 +31,26 @@ def launch(made: SimEngine) -> Launch:
     return made.bind(Calls(SPEC, Series("float", "sum", -1), made.size).at(1024, in_place=False))
 
 
-def sampled(made: SimEngine, sampling: Sampling) -> Cell:
-    seen = precise.run(HeldBatches(made, SPEC), SoloControl(), [launch(made)], sampling, 1e-5)
+def visited(
+    made: SimEngine,
+    sampling: Sampling,
+    control: Control | None = None,
+    *,
+    run: Launch | None = None,
+    throttled: Callable[[], bool] = lambda: False,
+) -> precise.Measured:
+    """What all visits of a cell have measured, one after the other."""
+    control, batches = control or SoloControl(), HeldBatches(made, SPEC)
+    state = precise.Visiting(cycle([run or launch(made)]), first(sampling, 1e-5), 1e-5, precise.Measured(tick_s=batches.tick_s))
+    while state.more:
+        precise.visit(state, batches, control, sampling, throttled, group_id=0)
+    seen = precise.finish(state, control)
     assert seen is not None
-    return precise.cell(seen, sampling, 1, Rates(1e6, 1.0))
+    return seen
+
+
+def sampled(made: SimEngine, sampling: Sampling) -> Cell:
+    return precise.cell(visited(made, sampling), sampling, 1, Rates(1e6, 1.0))
 
 
 class Log(SimEngine):
@@ -91,7 +108,7 @@ def test_all_ranks_enqueue_the_same_number_of_fences() -> None:
 
 def test_an_engine_without_noise_needs_the_fewest_samples() -> None:
     cell = sampled(engine(noise=0.001, alpha_us=20.0), Sampling(max_time_s=60))
-    assert (len(cell.samples_s or []), cell.stopped, cell.dropped) == (8, "ok", 0)
+    assert (cell.visits, cell.stopped, cell.dropped) == ([A_VISIT] * 8, "ok", 0)
     assert cell.low_s is not None
     assert cell.high_s is not None
     assert cell.low_s <= cell.time_s <= cell.high_s
@@ -108,14 +125,13 @@ def test_lateness_is_separate_from_operation_time() -> None:
 
 def test_a_group_of_operations_counts_as_that_many() -> None:
     made = engine(alpha_us=20.0)
-    seen = precise.run(HeldBatches(made, SPEC), SoloControl(), [made.grouped([launch(made)] * 5)], Sampling(max_time_s=60), 1e-4)
-    assert seen is not None
+    seen = visited(made, Sampling(max_time_s=60), run=made.grouped([launch(made)] * 5))
     assert precise.cell(seen, Sampling(max_time_s=60), 5, Rates(1e6, 1.0)).time_s == pytest.approx(20e-6, rel=0.01)
 
 
 def test_a_fixed_sample_count_is_kept() -> None:
     cell = sampled(engine(noise=0.3), Sampling(fixed=17))
-    assert (len(cell.samples_s or []), cell.stopped) == (17, "fixed")
+    assert (sum(cell.visits), len(cell.visits), cell.stopped) == (17, 8, "fixed")
     few = sampled(engine(noise=0.3), Sampling(fixed=3))
     assert (few.low_s, few.high_s, len(few.samples_s or [])) == (None, None, 3)
 
@@ -146,14 +162,14 @@ class Ticking(SimEngine):
 def test_the_clock_tick_is_found_and_widens_the_interval() -> None:
     made = Ticking(2, {})
     made.allocate(1 << 20, 1 << 20)
-    batches = HeldBatches(made, SPEC)
-    assert batches.tick_s == pytest.approx(32e-9)
-    seen = precise.run(batches, SoloControl(), [launch(made)], Sampling(fixed=20), 1e-5)
-    assert seen is not None
+    seen = visited(made, Sampling(fixed=20))
+    assert seen.tick_s == pytest.approx(32e-9)
     cell = precise.cell(seen, Sampling(max_time_s=60), 1, Rates(1e6, 1.0))
-    plain = reported_interval(seen.longest_s, Sampling(max_time_s=60).confidence)
+    plain = reported_interval(seen.by_visit(), Sampling(max_time_s=60).confidence)
     assert plain is not None
-    assert (cell.tick_s, cell.low_s, cell.high_s) == (32e-9, pytest.approx(plain[0] - 32e-9), pytest.approx(plain[1] + 32e-9))
+    assert cell.low_s is not None and cell.high_s is not None
+    assert (cell.tick_s, cell.low_s) == (32e-9, pytest.approx(plain[0] - 32e-9))
+    assert plain[1] < cell.high_s <= plain[1] + 32.1e-9, "where the visits do not reach further"
 
 
 def test_with_a_host_clock_operations_are_timed_one_by_one() -> None:
@@ -174,8 +190,7 @@ def test_one_process_has_one_clock() -> None:
 
 def test_no_lateness_for_collectives_that_end_early() -> None:
     made = engine(alpha_us=20.0, late_rank=2, late_us=100.0)
-    seen = precise.run(HeldBatches(made, SPEC), SoloControl(), [launch(made)], Sampling(max_time_s=60), 1e-5)
-    assert seen is not None
+    seen = visited(made, Sampling(max_time_s=60))
     free = precise.cell(seen, Sampling(max_time_s=60), 1, Rates(1e6, 1.0), synchronizes=False)
     assert (free.op_s, free.skew_s, free.late_s, free.ends_s) == (None, None, None, None)
     assert precise.cell(seen, Sampling(max_time_s=60), 1, Rates(1e6, 1.0)).skew_s == pytest.approx(100e-6, rel=1e-3)
@@ -184,11 +199,10 @@ def test_no_lateness_for_collectives_that_end_early() -> None:
 def test_the_end_of_each_rank_counts_from_the_first_start() -> None:
     class Two(SoloControl):
         def gather(self, value: object) -> list[object]:
-            return [value, (0, [[3e-3] * 8], [[1e-3] * 8]) if isinstance(value, tuple) else value]
+            return [value, (0, [[3e-3]], [[1e-3]]) if isinstance(value, tuple) else value]
 
     made = engine(2, alpha_us=20.0)
-    seen = precise.run(HeldBatches(made, SPEC), Two(), [launch(made)], Sampling(fixed=8), 1e-5)
-    assert seen is not None
+    seen = visited(made, Sampling(fixed=8), Two())
     found = precise.cell(seen, Sampling(fixed=8), 2, Rates(1e6, 1.0), synchronizes=False, uneven=True)
     assert found.ends_s == pytest.approx([10e-6, 10e-6, 2e-3], rel=0.01), "of one of two operations"
 
@@ -196,11 +210,10 @@ def test_the_end_of_each_rank_counts_from_the_first_start() -> None:
 def test_lateness_of_independent_groups() -> None:
     class Two(SoloControl):
         def gather(self, value: object) -> list[object]:
-            return [value, (1, [[1e-3] * 8], []) if isinstance(value, tuple) else value]
+            return [value, (1, [[1e-3]], []) if isinstance(value, tuple) else value]
 
     made = engine(2, alpha_us=20.0)
-    seen = precise.run(HeldBatches(made, SPEC), Two(), [launch(made)], Sampling(fixed=8), 1e-5, group_id=0)
-    assert seen is not None
+    seen = visited(made, Sampling(fixed=8), Two())
     found = precise.cell(seen, Sampling(fixed=8), 1, Rates(1e6, 1.0))
     assert found.time_s == pytest.approx(1e-3), "the slower group"
     assert found.late_s == [0.0, 0.0, 0.0], "no rank waited for the other group"
@@ -212,11 +225,9 @@ def test_a_program_that_blocks_on_every_launch_is_refused(monkeypatch: pytest.Mo
         HeldBatches(engine(), SPEC)
 
 
-@pytest.mark.parametrize(
-    ("estimate_s", "spent_s", "taken"),
-    [(1e-6, 0.0, 8), (0.5, 0.0, 6), (0.5, 2.9, 1), (10.0, 0.0, 1)],
-    ids=["short", "long", "late", "longer"],
-)
-def test_samples_fit_into_the_time_limit_of_a_cell(estimate_s: float, spent_s: float, taken: int) -> None:
-    assert precise.fitting(8, Sampling(max_time_s=1.0), estimate_s, spent_s) == taken
-    assert precise.fitting(8, Sampling(fixed=8), estimate_s, spent_s) == 8
+def test_samples_of_a_slowed_gpu_are_taken_again_and_never_precise() -> None:
+    answers = iter([True, True, False, *[False] * 7])
+    cell = precise.cell(visited(engine(), Sampling(), throttled=lambda: next(answers)), Sampling(), 1, Rates(1e6, 1.0))
+    assert (cell.visits, cell.stopped) == ([A_VISIT] * 8, "ok"), "the third take was of a GPU at full speed"
+    slow = precise.cell(visited(engine(), Sampling(), throttled=lambda: True), Sampling(), 1, Rates(1e6, 1.0))
+    assert (slow.visits, slow.stopped) == ([A_VISIT] * 8, "unstable")

@@ -53,6 +53,19 @@ def test_every_row_is_written_to_the_file_immediately(tmp_path: Path, monkeypatc
     assert (read(file).complete, read(file).end) == (True, "2026-01-01 00:00:00")
 
 
+def test_a_row_that_is_visited_again_is_replaced(tmp_path: Path) -> None:
+    record = Record(tmp_path / "result.json")
+    record.take(started())
+    for repeat in range(2):
+        for final in (False, True):
+            for number in range(2):
+                event = row(2 * repeat + number)
+                event.row.repeat = repeat
+                record.take(RowDone(event.row, 0, number, final=final))
+    assert record.result is not None
+    assert [one.size_bytes for one in record.result.rows] == [8, 16, 32, 64]
+
+
 def test_a_program_suspended_while_it_writes_goes_on_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a row's times are: before and after it is written."""
     times = iter([0.0, 0.0, 1.0, 100.0, 109.9, 110.1, 110.1])

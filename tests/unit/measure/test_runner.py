@@ -1,5 +1,6 @@
 """The order of a sweep: warm-up, rotation of buffers, cycles and check rounds, and the fields of each row."""
 
+import itertools
 import re
 import time
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from busbw.core.result import Mismatch
 from busbw.core.sweep import Sampling
 from busbw.engines.base import Call
 from busbw.engines.sim import SimEngine
-from busbw.measure import batches, runner
+from busbw.measure import batches, cell_run, runner
 
 Measure = Callable[..., Any]
 
@@ -63,10 +64,31 @@ def test_warm_up_of_precise_timing_depends_on_size(measured: Measure, monkeypatc
         return [word for word in words[begun : words.index("mark", begun)] if word in (64, 128, 256)]
 
     with_untimed = launches_before_the_samples()
-    monkeypatch.setattr(runner, "LONG_S", 0.0)  # every operation is long
+    monkeypatch.setattr(cell_run, "LONG_S", 0.0)  # every operation is long
     spared = launches_before_the_samples()
     assert with_untimed[:2] == spared[:2] == [64, 128]
-    assert len(with_untimed) == len(spared) + 1
+    assert len(with_untimed) == len(spared) + cell_run.UNTIMED
+
+
+def test_all_sizes_are_visited_before_one_is_visited_again(measured: Measure) -> None:
+    seen = measured("broadcast", max_bytes=4096, check=1, sampling=Sampling(max_time_s=60))
+    sizes = [entry[1].send * 4 for entry in seen.engine.log if entry[0] == "launch"]
+    runs = [size for size, _ in itertools.groupby(sizes)]
+    assert len(runs) > 2 * 8, "eight visits of each of three sizes at least; the last of one pass may be the first of the next"
+    orders = {tuple(runs[start : start + 3]) for start in range(len(runs) - 2)}
+    assert len(orders) > 3, "in another order each time"
+    assert all(cell.visits and len(cell.visits) >= 8 for cell in seen.cells)
+    assert all(cell.wrong == 0 for cell in seen.cells if cell.wrong is not None)
+
+
+def test_rows_are_reported_after_their_first_visit_and_when_they_are_final(measured: Measure) -> None:
+    seen = measured("broadcast", max_bytes=4096, sampling=Sampling(max_time_s=60))
+    first, last = seen.events[:3], seen.events[3:]
+    assert [(event.number, event.final, event.row.size_bytes) for event in first] == [(0, False, 1024), (1, False, 2048), (2, False, 4096)]
+    assert [(event.number, event.final, event.row.size_bytes) for event in last] == [(0, True, 1024), (1, True, 2048), (2, True, 4096)]
+    cells = [event.row.out_of_place for event in seen.events]
+    assert [cell.stopped for cell in cells] == ["interrupted"] * 3 + ["ok"] * 3
+    assert [cell.low_s is None for cell in cells] == [True] * 3 + [False] * 3
 
 
 def test_cycles_repeat_every_row(measured: Measure) -> None:

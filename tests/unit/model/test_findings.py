@@ -8,7 +8,7 @@ import pytest
 from busbw.core.collectives import BY_NAME
 from busbw.core.finding import Finding, Verdict
 from busbw.core.result import Cell, Device, Library, Mismatch, Result, Row, World
-from busbw.core.sweep import SweepSpec
+from busbw.core.sweep import Sampling, SweepSpec
 from busbw.core.topology import Topology
 from busbw.model.bounds import given
 from busbw.model.findings import findings
@@ -106,6 +106,22 @@ def test_a_sweep_that_ends_while_busbw_rises_gets_no_verdict(system: System) -> 
     assert found["latency"].message.endswith("busbw is still rising at 4 MiB, the largest size")
     small = judged(run([(4 * M, 60.0)]), system())["bandwidth"]
     assert small.verdict is Verdict.UNKNOWN and small.message.endswith("one small size does not show the bandwidth")
+
+
+@pytest.mark.parametrize(("stopped", "verdict"), [("ok", "pass"), ("budget", "unknown"), ("unstable", "unknown")])
+def test_only_cells_that_reached_their_precision_are_judged(system: System, stopped: str, verdict: str) -> None:
+    """Of two sizes the larger one is too noisy, then both are."""
+    result = run([(64 * M, 360.0), (128 * M, 900.0)])
+    result.spec = msgspec.structs.replace(result.spec, sampling=Sampling(precision=0.01))
+    result.ideal = given("450")
+    for row, end in zip(result.rows, (stopped, "budget"), strict=True):
+        assert row.out_of_place is not None
+        row.out_of_place.stopped, row.out_of_place.n = end, 9
+    found = judged(result, system())
+    assert found["bandwidth"].verdict.value == verdict
+    said = "busbw reaches 360 GB/s at 64 MiB" if verdict == "pass" else "busbw cannot be judged: none of 2 cells reached the requested"
+    assert found["bandwidth"].message.startswith(said)
+    assert not {"above_bounds", "algorithm", "latency", "dip"} & set(found)
 
 
 @pytest.mark.parametrize(("busbw", "verdict"), [(90.0, "warn"), (400.0, "pass")])

@@ -38,10 +38,9 @@ def test_links_that_are_down_count() -> None:
     assert topo_xml.read(document(links=16), "topo.xml").planned == pytest.approx(16 * 20.6e9)
 
 
-def test_gpus_without_nvlink_and_direct_nvlink() -> None:
+def test_gpus_without_nvlink() -> None:
     bare = topo_xml.read(document(links=0, sm=89, nets=1, speed="16.0 GT/s PCIe"), "topo.xml")
     assert (bare.over_nvlink, bare.nvls, bare.planned) == (False, False, 24e9)
-    assert topo_xml.read(document(kind="0x030200"), "topo.xml").nvls is False
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import importlib.util
 import math
 import random
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -96,6 +97,25 @@ def test_samples_at_the_head_that_were_dropped_do_not_count() -> None:
     warming = sampled([5e-3] * 8 + draws(1, 16, 1e-3), dropped=8)
     cell = only(compare(one(warming), one(sampled(draws(2, 16, 1e-3)))))
     assert (cell.verdict, cell.a_count) == (Verdict.SAME, 16)
+
+
+def visited(level_s: Sequence[float], seed: int) -> Row:
+    """A row whose visits, of eight samples each, are at these levels."""
+    dice = random.Random(seed)
+    visits = [[level * dice.lognormvariate(0, 0.001) for _ in range(8)] for level in level_s]
+    row = sampled([sample for visit in visits for sample in visit])
+    assert row.out_of_place
+    row.out_of_place.visits = [8] * len(visits)
+    return row
+
+
+def test_runs_are_expected_to_differ_as_visits_do() -> None:
+    steady, other = [1e-3 * (1 + 0.001 * (i % 3)) for i in range(9)], [1.05e-3 * (1 + 0.001 * (i % 3)) for i in range(9)]
+    assert only(compare(one(visited(steady, 1)), one(visited(other, 2)))).verdict is Verdict.SLOWER
+    wild, higher = [1e-3 * (1 + 0.04 * (i % 3)) for i in range(9)], [1.09e-3 * (1 + 0.04 * (i % 3)) for i in range(9)]
+    found = compare(one(visited(wild, 3)), one(visited(higher, 4)))
+    assert only(found).verdict is Verdict.AMBIGUOUS
+    assert found.notes[-1].endswith("busbw run --repeats 4 on each side decides, or busbw compare --run")
 
 
 def test_more_cells_ask_for_more_evidence_of_each() -> None:

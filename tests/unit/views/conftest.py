@@ -1,6 +1,8 @@
 """Small results to vary: two rows of all_reduce over two GPUs of one process, a training and a plan."""
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,6 +13,7 @@ from busbw.core.result import Cell, Device, Library, PlanResult, Result, Row, Tr
 from busbw.core.sweep import SweepSpec
 from busbw.core.training import ALONE, Training, TrainRun, TrainSpec
 
+sys.path.insert(0, str(Path(__file__).parent))  # printed_tables.py
 Make = Callable[..., Result]
 CODE = "busbw.accel.attach(model, busbw.accel.Settings(method='int8'))"
 

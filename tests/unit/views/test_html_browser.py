@@ -19,7 +19,7 @@ CHROMIUM = next((found for name in ("chromium", "chromium-browser", "google-chro
 NO_BROWSER = "no chromium: make test-tools"
 BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "all_reduce_2xh200_202611"
 WINDOWS = {"phone": (390, 844), "tablet": (768, 1024), "wide": (1440, 900)}
-NAMES = ("run_1.json", "compat_1.json", "torch_1.json")
+NAMES = ("run_1.json", "compat_1.json", "run_2.json")
 # Each page stands in a frame of its window's size, which its media queries see; the script is of the frames' owner.
 FRAME = """<iframe width="%d" height="%d" style="border:0" srcdoc="%s"></iframe>"""
 MEASURE = """<script>

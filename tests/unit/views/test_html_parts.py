@@ -5,20 +5,23 @@ import re
 from collections.abc import Callable
 from xml.etree.ElementTree import Element
 
+import html5lib
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core.cells import every
-from busbw.core.result import Cell, Ideal, Mismatch, Result, Row
+from busbw.core.result import Cell, Ideal, Library, Mismatch, Result, Row, World
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.stats.compare import compare
 from busbw.views import comparison as text
+from busbw.views.html import summary
 from busbw.views.html.comparison import comparison
 from busbw.views.html.machine import machine, run
+from busbw.views.html.page import page
 from busbw.views.html.plots import plots
-from busbw.views.html.report_input import ReportInput
+from busbw.views.html.report_input import ReportInput, alike
 from busbw.views.html.rows import rows
 from busbw.views.html.scale import Axis, ends, size_ticks, ticks
 
@@ -244,14 +247,33 @@ def test_cells_of_one_side_have_no_ratio(make: Make) -> None:
     assert [line[-2:] for line in table[2:]] == [["–", "unmatched"]] * 2 + [["1.000x", "same"]] * 2
 
 
-def test_other_collectives_are_not_compared(make: Make) -> None:
-    gather = make(spec={"collective": "all_gather"})
-    (only,) = comparison([ReportInput(0, "a", make()), ReportInput(1, "b", gather)], {})
-    assert words(only) == "B: not the collective of A, not compared."
-    inputs = [ReportInput(0, "a", make()), ReportInput(1, "b", gather), ReportInput(2, "c", make())]
-    first, *_, box = comparison(inputs, {2: compare([("a", make())], [("c", make())])})
-    assert words(first) == words(only)
-    assert grid(box)[0] == ["", "A a", "C c"]
+def test_only_files_of_one_collective_engine_and_number_of_ranks_are_compared(make: Make) -> None:
+    eight = World([*make().world.devices] * 4, 8)
+    made = [
+        make(),
+        make(spec={"collective": "all_gather"}),
+        make(library=Library("sim")),
+        make(),
+        make(library=Library("sim"), world=eight),
+    ]
+    made += [make(library=Library("")), make(library=Library("sim"))]
+    inputs = [ReportInput(index, f"{index}.json", result) for index, result in enumerate(made)]
+    assert [[source.letter for source in group] for group in alike(inputs)] == [["A", "D", "F"], ["B"], ["C", "G"], ["E"]]
+    found = {index: compare([("x", made[base])], [("y", made[index])]) for base, index in ((0, 3), (0, 5), (2, 6))}
+    assert [words(one) for one in summary.sentence(inputs, found)] == [
+        "D compared with A: none of 4 cells slower, 0 faster.",
+        "F compared with A: none of 4 cells slower, 0 faster.",
+        "B is not compared with A: AllGather against AllReduce.",
+        "C is not compared with A: sim engine against nccl engine.",
+        "G compared with C: none of 4 cells slower, 0 faster.",
+        "E is not compared with A: sim engine against nccl engine, 8 ranks against 2 ranks.",
+    ]
+    _, note, box = comparison([inputs[2], inputs[6]], found)
+    assert words(note).startswith("G (called B here) compared with C (called A here): none of 4 cells slower")
+    assert grid(box)[0] == ["", "C 2.json", "G 6.json"]
+    root = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(page(list(zip("abcdefg", made, strict=True)), found))
+    legends = ["".join(figure.itertext()) for figure in root.iter("figure") if "Bus bandwidth" in words(figure)]
+    assert [re.findall(r"[A-G] [a-g](?=[A-Zo])", legend) for legend in legends] == [["A a", "D d", "F f"], [], ["C c", "G g"], []]
 
 
 def test_the_machine_and_the_run_are_told(make: Make) -> None:

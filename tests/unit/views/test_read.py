@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
 from busbw.core.planning import LOSSES
-from busbw.core.result import Ideal, Result
+from busbw.core.result import Cell, Ideal, Result
 from busbw.views import nccl_tests_json, result_json
 from busbw.views.read import read
 from busbw.views.registry import VIEWS, render, view
@@ -280,3 +280,53 @@ def test_a_file_cut_before_its_first_row_is_refused_or_empty(recorded: Path) -> 
     with pytest.raises(UsageError, match="config"):
         read(whole[:60], "cut.json")
     assert read(whole[: whole.index(b'"results"')], "cut.json").rows == []
+
+
+RCCL = [
+    {"numCycle": 0, "name": "AllGather", "nodes": 1, "ranks": 4, "ranksPerNode": 4, "gpusPerRank": 1, "size": size, "type": "float",
+     "redop": "none", "inPlace": in_place, "time": 10.5, "algBw": 2.0, "busBw": 1.5, "wrong": "0"}
+    for size in (64, 1024) for in_place in (0, 1)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "[\n" + ",\n".join(map(json.dumps, RCCL)) + "\n]\n",
+        "".join(json.dumps(record) + "\n" for record in RCCL),
+        "numCycle, collective, ranks, rankspernode, gpusperrank, size, type, redop, inplace, time, algbw, busbw, #wrong\n"
+        + "".join(f"0, AllGather, 4, 4, 1, {one['size']}, float, none, {one['inPlace']}, 10.5, 2.0, 1.5, 0\n" for one in RCCL),
+    ],
+    ids=["list", "lines", "csv"],
+)
+def test_files_of_rccl_tests(data: str) -> None:
+    result = read(data.encode(), "r.json")
+    assert (result.tool, result.spec.collective, len(result.rows)) == ("rccl-tests", "all_gather", 2)
+    assert [(row.size_bytes, row.count, row.dtype, row.op, row.iters) for row in result.rows] == [
+        (64, 4, "float", "", 0), (1024, 64, "float", "", 0),
+    ]  # fmt: skip
+    assert result.rows[1].in_place == Cell(10.5e-6, 2e9, 1.5e9, 0)
+    with pytest.raises(UsageError, match="it is of all_gather, --collective names reduce"):
+        read(data.encode(), "r.json", collective="reduce")
+    for cut in range(1, len(data), 41):
+        with contextlib.suppress(UsageError):
+            assert read(data[:cut].encode(), "r.json").rows
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (b"SQLite format 3\0\x10", "an SQLite database"),
+        (b"size(B)  count  type  scope  latency(us)  algbw(GB/s)  busbw(GB/s)\n32 8 32-bit  thread  116.2 0.0 0.0\n", "NVSHMEM's perftest"),
+        (b"# OSU MPI Allreduce Latency Test v7.4\n# Size  Avg Latency(us)\n8  2.1\n", "OSU micro-benchmarks"),
+        (b" #bytes     #iterations    BW peak[Gb/sec]\n 65536      1000             98.1\n", "perftest"),
+        (b"| payload |    busbw   |    algbw   |\n|   32KiB |   0.92GBps |   0.48GBps |\n", "all_reduce_bench.py"),
+        (b'{"node": "n0", "nccl-bw:default/allreduce_8_busbw:0": 1.0}\n', "results of SuperBench"),
+        (b"10:00 - INFO - NCCL Test Succeeded: Avg bus bandwidth is 230.167\n", "the verdict of a health check"),
+        (b"---- 1x 4.0GB ----\n busbw: 3722.778 Gbps\n", "a list of busbw without sizes"),
+    ],
+)
+def test_files_of_other_programs_are_refused_by_their_names(data: bytes, name: str) -> None:
+    with pytest.raises(UsageError, match=f"^f: .*{re.escape(name)}.*, which busbw does not read$") as caught:
+        read(data, "f")
+    assert caught.value.hint

@@ -19,7 +19,7 @@ Make = Callable[..., Result]
 read = read_nccl_tests_text.read
 
 OLDEST = """\
-# nThread 1 nGpus 4 minBytes 8 maxBytes 134217728 step: 2(factor) warmup iters: 5 iters: 20 validation: 1
+# nThread 1 nGpus 2 minBytes 8 maxBytes 134217728 step: 2(factor) warmup iters: 5 iters: 20 validation: 1
 #
 # Using devices
 #   Rank  0 Pid  18104 on     node1 device  0 [0x04] Tesla P100-PCIE-16GB
@@ -74,8 +74,9 @@ def test_white_space_collapsed_and_two_tables_in_one_log(recorded: Path) -> None
     assert (fast.world.devices[0].pid, slow.world.devices[0].pid) == (466205, 460146)
     first = read(text)
     assert first.rows == fast.rows
-    assert [(finding.id, finding.verdict) for finding in first.findings] == [("log.tables", Verdict.WARN)]
-    assert "2 tables" in first.findings[0].message
+    # The recording has not all rows.
+    assert [(finding.id, finding.verdict) for finding in first.findings] == [("log.average", Verdict.WARN), ("log.tables", Verdict.WARN)]
+    assert "2 tables" in first.findings[1].message
 
 
 def test_the_oldest_layout_has_no_root_and_a_deviation_for_wrong() -> None:
@@ -95,14 +96,17 @@ def test_oldest_rooted_layout_without_redop() -> None:
     assert result.spec.root == "3"
 
 
-def test_which_collective_must_be_told_when_the_log_does_not() -> None:
+def test_which_collective_must_be_told_when_neither_log_nor_table_does() -> None:
+    unsure = (
+        TITLES + "        1024           256     float     sum      -1    20.00    0.00    0.00    N/A    21.00    0.00    0.00    N/A\n"
+    )
     with pytest.raises(UsageError, match="it does not name the collective") as caught:
-        read(OLDEST)
+        read(unsure)
     assert "all_reduce" in caught.value.hint
-    assert read("$ ./build/reduce_scatter_perf -b 8 -e 128M\n" + OLDEST).spec.collective == "reduce_scatter"
+    assert read("$ ./build/reduce_scatter_perf -b 8 -e 128M\n" + unsure).spec.collective == "reduce_scatter"
     # A line that builds the tests names them all and starts none.
     with pytest.raises(UsageError, match="it does not name the collective"):
-        read("Linking  all_reduce.o > ../build/all_reduce_perf\n" + OLDEST)
+        read("Linking  all_reduce.o > ../build/all_reduce_perf\n" + unsure)
 
 
 def test_hypercube_has_twelve_fields(make: Make, make_cell: Callable[..., Cell]) -> None:
@@ -181,9 +185,9 @@ def test_everything_the_header_and_footer_say(make: Make) -> None:
 
 
 def test_the_words_of_rccl_tests() -> None:
-    text = OLDEST.replace("nThread 1 nGpus 4 minBytes 8 maxBytes 134217728", "nThread: 1 nGpus: 4 minBytes: 8 maxBytes: 134217728")
+    text = OLDEST.replace("nThread 1 nGpus 2 minBytes 8 maxBytes 134217728", "nThread: 1 nGpus: 2 minBytes: 8 maxBytes: 134217728")
     spec = read(text.replace("step: 2(factor) warmup iters: 5", "step: 2(factor) warmupIters: 5"), collective="all_reduce").spec
-    assert (spec.ngpus, spec.max_bytes, spec.step_factor, spec.warmup_iters, spec.iters) == (4, 134217728, 2, 5, 20)
+    assert (spec.ngpus, spec.max_bytes, spec.step_factor, spec.warmup_iters, spec.iters) == (2, 134217728, 2, 5, 20)
 
 
 def test_columns_that_later_releases_add_are_passed_over() -> None:
@@ -240,7 +244,7 @@ def test_what_busbw_run_measured_is_read_back(make: Make, name: str) -> None:
 def test_a_table_of_several_is_chosen_by_its_number(recorded: Path) -> None:
     text = (recorded / "nccl_tests/old/all_reduce_2x8_h20_two_tables.txt").read_text()
     second = read(text, table=2)
-    assert (second.rows[-1].size_bytes, cells(second)[-1].busbw, second.findings) == (8589934592, 9.04e9, [])
-    assert read(text, table=1).findings == []
+    assert (second.rows[-1].size_bytes, cells(second)[-1].busbw) == (8589934592, 9.04e9)
+    assert "log.tables" not in [finding.id for finding in second.findings + read(text, table=1).findings]
     with pytest.raises(UsageError, match="the log holds 2 tables"):
         read(text, table=3)

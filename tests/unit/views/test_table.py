@@ -12,6 +12,8 @@ from busbw.core.finding import Finding, Verdict
 from busbw.core.result import Cell, Ideal, Library, Result, Row
 from busbw.history.stored import stored
 from busbw.views import formats, markdown, table, table_rich
+from busbw.views.html import summary
+from busbw.views.html.report_input import ReportInput
 from busbw.views.read import read
 from busbw.views.registry import view
 
@@ -21,6 +23,13 @@ FINDINGS = [
     Finding("gpu.clock", Verdict.PASS, "clocks were steady"),
 ]
 IDEAL = Ideal(450e9, "ring", "NVLink 4", "18 links x 25 GB/s")
+
+
+def page_text(result: Result) -> str:
+    """The head of the report."""
+    inputs = [ReportInput(0, "r.json", result)]
+    head = [*summary.sentence(inputs, {}), summary.summary(inputs)]
+    return " ".join(" ".join(part.itertext()) for part in head if part is not None)
 
 
 @pytest.fixture
@@ -72,7 +81,33 @@ def test_the_peak_is_that_of_the_history(make: Make, make_cell: Callable[..., Ce
     assert stored(result, datetime(2026, 11, 21)).peak_busbw == 70.76e9
     result.rows[1].in_place = None
     assert "\npeak   49.49 GB/s at 1 MiB, 11.0 % of ideal\n" in table.footer(result)
-    assert "peak" not in table.footer(make([Row(8, 2, "float", "sum", -1, make_cell(20, 1, float("nan")), None, 20)]))
+    without = make([Row(8, 2, "float", "sum", -1, make_cell(20, 1, float("nan")), None, 20)])
+    assert "\npeak   its cells have no busbw\n" in table.footer(without)
+
+
+def test_only_precise_cells_make_headlines(make: Make, make_cell: Callable[..., Cell]) -> None:
+    """The fastest cell of three is the noisiest one."""
+    ends = [("ok", 99.0, 101.0), ("budget", 1.0, 900.0), ("unstable", 9.9, 10.1)]
+    rows = [
+        Row(size, size, "float", "sum", -1, make_cell(time, busbw, busbw), None, 20)
+        for size, time, busbw in ((1024, 100.0, 1.0), (2048, 50.0, 9.0), (4096, 10.0, 5.0))
+    ]
+    for row, (stopped, low_us, high_us) in zip(rows, ends, strict=True):
+        assert row.out_of_place is not None
+        row.out_of_place.stopped, row.out_of_place.n = stopped, 30
+        row.out_of_place.low_s, row.out_of_place.high_s = low_us / 1e6, high_us / 1e6
+    result = make(rows, {"sampling": {"precision": 0.05}}, ideal=IDEAL)
+    said = "1.00 GB/s +-1.0 % at 1 KiB"
+    assert f"\npeak   {said}, 0.2 % of ideal\n" in table.footer(result)
+    assert f"busbw {said}, 0.2 % of the ideal; data checked" in view("brief").render(result)
+    assert said in (page := page_text(result)) and "9.00" not in page and "10.00 us" not in page
+    assert stored(result, datetime(2026, 11, 21)).peak_busbw == 1e9
+    result.rows = rows[1:]
+    none = "one of 2 cells reached the requested precision"
+    assert f"\npeak   n{none}\n" in table.footer(result)
+    assert f"Peak busbw n{none}; mean" in markdown.footer(result)
+    assert f"N{none}; data check: passed." in page_text(result)
+    assert stored(result, datetime(2026, 11, 21)).peak_busbw == 0
 
 
 @pytest.mark.parametrize(("high_us", "said"), [(20.1, "0.5"), (39.992, "100"), (45.0, "125"), (1e6, ">999"), (1e12, ">999")])

@@ -9,7 +9,7 @@ from pathlib import Path
 from busbw.check.command.line import HOSTFILES, Line
 from busbw.check.command.options import LAUNCHERS
 from busbw.check.examine import HOSTNAME
-from busbw.check.launcher.programs import OpenMpi, open_mpi
+from busbw.check.launcher.programs import OpenMpi, open_mpi, shell_open_mpi
 from busbw.check.machine import USER, Machine
 from busbw.host import addresses
 
@@ -36,9 +36,12 @@ def ranks_here(line: Line, machine: Machine) -> bool:
 
 
 def open_mpi_of(line: Line, machine: Machine) -> OpenMpi | None:
-    """The Open MPI in PATH; None if the line names another one by its path."""
-    found, word = open_mpi(machine), launcher_word(line.argv)
-    return found if found and ("/" not in word or os.path.realpath(word) == os.path.realpath(found.path)) else None
+    """The Open MPI in PATH, or of busbw where the line names that by its path; None if it names another one."""
+    word = launcher_word(line.argv)
+    if "/" not in word:
+        return shell_open_mpi(machine)
+    every = (shell_open_mpi(machine), open_mpi(machine))
+    return next((one for one in every if one and one.path and os.path.realpath(word) == os.path.realpath(one.path)), None)
 
 
 def facts(line: Line, machine: Machine | None, exported: Mapping[str, str]) -> Line:

@@ -11,6 +11,7 @@ from busbw.check.command.words import Found, commands
 from busbw.check.machine import Machine
 from busbw.core.checking import CommandReport, LineReport
 from busbw.core.errors import UsageError
+from busbw.core.given_file import read_text
 from busbw.core.masking import masked_words
 
 STDIN = "-"
@@ -29,7 +30,7 @@ def read(words: Sequence[str], stdin: str = "") -> tuple[list[Found], str]:
         return commands(words[0], "the line"), ""
     if len(words) == 1 and Path(words[0]).is_file() and not parse(words).launcher:
         try:
-            text = Path(words[0]).read_text(encoding="utf-8")
+            text = read_text(words[0])
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not text"
             raise UsageError(f"{words[0]}: {reason}", "give a script, or a command line after --") from error

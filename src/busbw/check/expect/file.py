@@ -16,6 +16,7 @@ from busbw.check.expect.lines import Key, line, lines
 from busbw.check.expect.spec import Expectations
 from busbw.check.registry import OF_MACHINE, find_of_machine
 from busbw.core.errors import UsageError
+from busbw.core.given_file import read_text
 
 RAISED = "fail"
 MADE_BY = "busbw check --learn > node.toml writes one from a good node; busbw explain BW290 names the keys"
@@ -56,7 +57,7 @@ def load(name: str, today: date | None = None) -> Text:
     """The file; UsageError if it cannot be read."""
     day = today or datetime.now(UTC).date()
     try:
-        return Text(Path(name).name, Path(name).read_text(encoding="utf-8"), day)
+        return Text(Path(name).name, read_text(name), day)
     except OSError as error:
         raise UsageError(f"--expect {name}: {(error.strerror or str(error)).lower()}", MADE_BY) from error
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""Which Open MPI a shell starts."""
+"""Which Open MPI starts the ranks of `busbw run`."""
 
 from collections.abc import Iterator
 
@@ -13,11 +13,11 @@ ROW = CheckRow(
     id="BW200",
     name="mpirun-version",
     layer=Layer.LAUNCHER,
-    title="mpirun on PATH",
+    title="mpirun next to busbw's Python, else the first on PATH",
     right="Open MPI 4 or 5",
     why="Command lines of Open MPI 4 and 5 differ: interface names, ssh options and variables changed with the daemons. A line written "
     "for the other version starts, and hangs.",
-    fix="install Open MPI 4.1 or 5.0.8, or put its bin directory first in PATH",
+    fix="install Open MPI 4.1 or 5.0.8: pip install 'busbw[mpi]', or put its bin directory first in PATH",
     stays="set PATH in ~/.bashrc before its check for interactive shells; use the same version on all hosts",
     reads=("mpirun --version",),
     sources=("Open MPI 5 documentation, launching MPI applications",),
@@ -32,7 +32,7 @@ def look(machine: Machine) -> Iterator[Found]:
         return
     evidence = Evidence(f"{found.path} --version", found.version or found.error, "Open MPI 4 or newer")
     if not found.path:
-        yield skipped("no mpirun on PATH; torchrun and srun need none")
+        yield skipped("no mpirun next to busbw's Python or on PATH; torchrun and srun need none")
     elif found.error:
         yield warned("", found.error, evidence, fix=ROW.fix)
     elif found.version in FAULTS:

@@ -20,7 +20,7 @@ LOOKUPS = 3  # a server that answers some only is found by chance
 
 @dataclass(frozen=True, slots=True)
 class OpenMpi:
-    """The mpirun that a shell starts. `path` is '' if there is none; `error` says why it is not Open MPI 4 or newer."""
+    """One mpirun. `path` is '' if there is none; `error` says why it is not Open MPI 4 or newer."""
 
     path: str
     version: str = ""
@@ -33,19 +33,27 @@ class OpenMpi:
 
 
 def open_mpi_reading(machine: Machine) -> Reading:
-    """What was found of mpirun, as JSON."""
-    return machine.call("mpirun", _mpirun)
+    """What was found of the mpirun that `busbw run` starts, as JSON."""
+    return machine.call("mpirun", lambda: _mpirun(mpirun.located()))
 
 
 def open_mpi(machine: Machine) -> OpenMpi | None:
-    """The mpirun of PATH; None if a snapshot lacks it."""
+    """The mpirun that `busbw run` starts: next to its Python, else of PATH; None if a snapshot lacks it.
+
+    Other hosts run busbw by its path, and their PATH is that of a shell without a login.
+    """
     text = open_mpi_reading(machine).text
     return None if text is None else OpenMpi(**json.loads(text))
 
 
-def _mpirun() -> str:
-    path = shutil.which("mpirun")
-    if path is None:
+def shell_open_mpi(machine: Machine) -> OpenMpi | None:
+    """The mpirun that a shell of this machine starts; of a snapshot, which has one mpirun alone, as `open_mpi`."""
+    text = machine.call("mpirun on PATH", lambda: _mpirun(shutil.which("mpirun") or "")).text
+    return open_mpi(machine) if text is None else OpenMpi(**json.loads(text))
+
+
+def _mpirun(path: str) -> str:
+    if not path:
         return json.dumps({"path": ""})
     try:
         return json.dumps({"path": path, "version": mpirun.find([path]).version})

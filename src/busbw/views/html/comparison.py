@@ -1,4 +1,4 @@
-"""Several files compared with the first: the times of each cell, their ratio and the verdict."""
+"""Files that are alike, compared with the first of them: the times of each cell, their ratio and the verdict."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from xml.etree.ElementTree import Element
@@ -14,33 +14,36 @@ from busbw.views.html.rows import NONE, scroll
 from busbw.views.html.tree import add, tag
 
 KEYS = (("size", None), ("type", "words extra"), ("op", "words extra"), ("placement", "words"))
-Comparisons = Mapping[int, Comparison]  # of the file with this index with the first
+Comparisons = Mapping[int, Comparison]  # of the file with this index with the baseline of its group
 Compared = Mapping[CellKey, ComparedCell]
 
 
 def comparison(inputs: Sequence[ReportInput], found: Comparisons) -> list[Element]:
-    """What was compared and how, and the table of the files in `found`."""
+    """What was compared and how, and the table. `inputs` are alike; `found` has the comparisons of the page with their baselines."""
     first, *others = inputs
-    left = [source.letter for source in others if source.index not in found]
-    said = [f"{', '.join(left)}: not the collective of {first.letter}, not compared."] if left else []
-    if found:
-        said.append(f"ratio: time of the file over the time of {first.letter}; below 1 is faster.")
-    for source in others:
-        if source.index in found:
-            judged = found[source.index]
-            sides = "" if source.letter == "B" else " (called B here)"  # the sentences call the two sides A and B
-            sentences = "; ".join([*warnings(judged), summary(judged), *closing(judged)])
-            said.append(f"{source.letter}{sides} compared with {first.letter}: {sentences}.")
+    compared = [source for source in others if source.index in found]
+    if not compared:
+        return []
+    said = [f"ratio: time of the file over the time of {first.letter}; below 1 is faster."]
+    for source in compared:
+        judged = found[source.index]
+        sentences = "; ".join([*warnings(judged), summary(judged), *closing(judged)])
+        said.append(f"{_called(source, 'B')} compared with {_called(first, 'A')}: {sentences}.")
     notes = [tag("p", text, class_="note") for text in said]
-    return [*notes, _table(inputs, found)] if found else notes
+    return [*notes, _table(first, compared, found)]
 
 
-def _table(inputs: Sequence[ReportInput], found: Comparisons) -> Element:
-    compared = [{cell.key: cell for cell in one.cells} for one in found.values()]
+def _called(source: ReportInput, side: str) -> str:
+    """The file's letter; the sentences of a comparison call its two sides A and B."""
+    return source.letter if source.letter == side else f"{source.letter} (called {side} here)"
+
+
+def _table(first: ReportInput, others: Sequence[ReportInput], found: Comparisons) -> Element:
+    compared = [{cell.key: cell for cell in found[source.index].cells} for source in others]
     groups, titles = tag("tr", tag("td", colspan=4), class_="extra"), tag("tr")
     add(titles, *(tag("th", title, scope="col", class_=classes) for title, classes in KEYS))
-    for source in (inputs[0], *(inputs[index] for index in found)):
-        columns = (("time", "first extra"), ("ratio", None), ("verdict", "words")) if source.index else (("time", "first"),)
+    for source in (first, *others):
+        columns = (("time", "first"),) if source is first else (("time", "first extra"), ("ratio", None), ("verdict", "words"))
         add(groups, tag("th", swatch(source.index, "plain"), f" {source.title}", scope="colgroup", colspan=len(columns)))
         add(titles, *(tag("th", f"{title} {source.letter}", scope="col", class_=classes) for title, classes in columns))
     lines = (tag("tr", *_line(key, compared)) for key in dict.fromkeys(key for one in compared for key in one))

@@ -13,7 +13,7 @@ from busbw.views.html.frame import framed, section
 from busbw.views.html.machine import machine, run
 from busbw.views.html.others import Others
 from busbw.views.html.plots import plots
-from busbw.views.html.report_input import LETTERS, ReportInput
+from busbw.views.html.report_input import LETTERS, ReportInput, alike
 from busbw.views.html.rows import rows
 from busbw.views.html.summary import heading, sentence, summary, warnings
 from busbw.views.html.tree import add, tag
@@ -37,8 +37,8 @@ def page(
 ) -> bytes:
     """The page as UTF-8 for 1 to 8 results with the names of their files; UsageError for more: there are no more distinct colors.
 
-    `found` holds the comparison of each later file with the first, by its index; files without one are not compared. With `embed` the
-    results themselves are in the page. Files that are not sweeps follow in sections of their own.
+    `found` holds the comparison of each file with the baseline of its group (`alike`), by its index. Files of different groups share no
+    plot. With `embed` the results themselves are in the page. Files that are not sweeps follow in sections of their own.
     """
     found = found or {}
     if len(named) > len(LETTERS):
@@ -47,7 +47,7 @@ def page(
     title, facts = heading(inputs)
     header = tag("header", tag("h1", title), tag("p", facts, class_="facts-line") if facts else None)
     add(header, *sentence(inputs, found), *others.warnings(), *warnings(inputs), summary(inputs))
-    sweep = tag("section", tag("h2", "Sweep"), tag("div", *plots(inputs, found)), class_="sweep")
+    sweep = tag("section", tag("h2", "Sweep"), *_plots(inputs, found), class_="sweep")
     ways = {timing(source.result) for source in inputs}
     reading = [READING, *(text for way, text in (("precise", PRECISE), ("classic", CLASSIC)) if way in ways)]
     main = tag(
@@ -68,7 +68,24 @@ def _sections(inputs: Sequence[ReportInput], found: Comparisons) -> list[Element
     if len(inputs) == 1:
         return _parts(inputs[0].result, "h2")
     files = (section(source.title, *_parts(source.result, "h3")) for source in inputs)
-    return [section("Comparison", *comparison(inputs, found)), *files]
+    groups = [group for group in alike(inputs) if len(group) > 1]
+    return [*(section(_title(group, len(groups)), *comparison(group, found)) for group in groups), *files]
+
+
+def _title(group: Sequence[ReportInput], groups: int) -> str:
+    return "Comparison" if groups == 1 else f"Comparison with {group[0].letter}"
+
+
+def _plots(inputs: Sequence[ReportInput], found: Comparisons) -> list[Element]:
+    """The plots of each group of files that are alike."""
+    groups, drawn = alike(inputs), []
+    for group in groups:
+        own = {source.index: found[source.index] for source in group if source.index in found}
+        name = group[0].letter if len(groups) > 1 else ""
+        if name:
+            drawn.append(tag("h3", f"{heading(group)[0]}: {', '.join(source.title for source in group)}"))
+        drawn.append(tag("div", *plots(group, own, name)))
+    return drawn
 
 
 def _parts(result: Result, level: str) -> list[Element]:

@@ -1,6 +1,7 @@
 """The plots of a report: busbw over size with its bounds, time over size with the launch cost, and the ratio to the first file."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from xml.etree.ElementTree import Element
 
 from busbw.core.cells import IN_PLACE, OUT_OF_PLACE, Figure
@@ -15,16 +16,20 @@ from busbw.views.html.tree import tag
 KINDS = {OUT_OF_PLACE: "out", IN_PLACE: "in"}
 
 
-def plots(inputs: Sequence[ReportInput], found: Mapping[int, Comparison] | None = None) -> list[Element]:
-    """The figures with their legends. The ratio is drawn where files were compared: logarithmic axes hide differences of a few percent."""
+def plots(inputs: Sequence[ReportInput], found: Mapping[int, Comparison] | None = None, group: str = "") -> list[Element]:
+    """The figures of files that are alike, with their legends.
+
+    The ratio is drawn where files were compared: logarithmic axes hide differences of a few percent. `group` names these files where a
+    page has several groups.
+    """
     drawn = [_bandwidth(inputs), _time(inputs), *([_ratio(inputs, found)] if found else [])]
-    return [_figure(plot, inputs) for plot in drawn]
+    return [_figure(replace(plot, name=f"{plot.name}{group}"), inputs, "h4" if group else "h3") for plot in drawn]
 
 
-def _figure(plot: Plot, inputs: Sequence[ReportInput]) -> Element:
+def _figure(plot: Plot, inputs: Sequence[ReportInput], level: str) -> Element:
     if not plot.curves:
-        return tag("figure", tag("figcaption", tag("h3", plot.title)), tag("p", "No row has a figure to draw.", class_="note"))
-    caption = tag("figcaption", tag("h3", plot.title), _legend(plot, inputs))
+        return tag("figure", tag("figcaption", tag(level, plot.title)), tag("p", "No row has a figure to draw.", class_="note"))
+    caption = tag("figcaption", tag(level, plot.title), _legend(plot, inputs))
     return tag("figure", caption, draw(plot, WIDE), draw(plot, NARROW))
 
 

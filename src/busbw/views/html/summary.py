@@ -4,15 +4,15 @@ from collections import Counter
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 
-from busbw.core.cells import Figure, every, peak
+from busbw.core.cells import Figure, every, headline, settled
 from busbw.core.result import Result
 from busbw.core.sizes import counted, format_size
 from busbw.views.comparison import summary as comparison_summary
-from busbw.views.formats import bandwidth_text, library, machine, percent_text, problems, time_text
+from busbw.views.formats import busbw_text, library, machine, percent_text, problems, time_text
 from busbw.views.html.comparison import Comparisons
 from busbw.views.html.machine import facts, table
 from busbw.views.html.plot import swatch
-from busbw.views.html.report_input import ReportInput, drawable, nominal
+from busbw.views.html.report_input import ReportInput, alike, drawable, nominal, unlike
 from busbw.views.html.rows import NONE
 from busbw.views.html.tree import tag
 from busbw.views.table import peak_text
@@ -26,14 +26,18 @@ def heading(inputs: Sequence[ReportInput]) -> tuple[str, str]:
 
 
 def sentence(inputs: Sequence[ReportInput], found: Comparisons) -> list[Element]:
-    """The summary: peak, data check and findings of one file; a sentence for each comparison of several."""
-    first, *others = inputs
-    texts = [f"{one.letter} compared with {first.letter}: {comparison_summary(found[one.index])}." for one in others if one.index in found]
-    if not others:
-        result = first.result
+    """The summary: peak, data check and findings of one file; of several a sentence for each comparison, and for what is too unlike."""
+    texts = []
+    for first, *others in alike(inputs):
+        texts += [f"{unlike(inputs[0], first)}."] if first is not inputs[0] else []
+        texts += [
+            f"{one.letter} compared with {first.letter}: {comparison_summary(found[one.index])}." for one in others if one.index in found
+        ]
+    if len(inputs) == 1:
+        result = inputs[0].result
         top, bad = peak_text(result), Counter(finding.verdict.value for finding in result.findings)
         judged = ", ".join(counted(bad[verdict], noun) for verdict, noun in (("fail", "failure"), ("warn", "warning")) if bad[verdict])
-        known = (f"Peak busbw {top}" if top else "No size was measured", f"data check: {_data(result)}", judged)
+        known = (f"Peak busbw {top}" if headline(result) else top[:1].upper() + top[1:], f"data check: {_data(result)}", judged)
         texts = ["; ".join(filter(None, known)) + "."]
     return [tag("p", text, class_="lead") for text in texts]
 
@@ -57,11 +61,11 @@ def summary(inputs: Sequence[ReportInput]) -> Element | None:
 
 def _figures(result: Result) -> list[tuple[str, str, str]]:
     """Name, number, and what it belongs to."""
-    top, ideal = peak(every(result)), result.ideal
-    first = min((one for one in every(result) if drawable(one.time_s)), key=lambda one: one.time_s, default=None)
+    top, ideal = headline(result), result.ideal
+    first = min((one for one in settled(result) if drawable(one.time_s)), key=lambda one: one.time_s, default=None)
     bound = f"{nominal(ideal.busbw)} GB/s, {ideal.algorithm}" if ideal else ""
     return [
-        ("peak busbw", f"{bandwidth_text(top.cell.busbw)} GB/s" if top else NONE, _where(top)),
+        ("peak busbw", busbw_text(top) if top else NONE, _where(top)),
         ("of ideal", f"{percent_text(top.cell.busbw, ideal.busbw)} %" if top and ideal else NONE, bound),
         ("shortest time", time_text(first.cell.time_s) if first else NONE, _where(first)),
         ("data check", _data(result), counted(_checks(result), "check")),

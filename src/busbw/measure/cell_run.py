@@ -1,0 +1,270 @@
+"""One cell of a sweep on one process: check the data and time the operation, in step with the other processes."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import cycle
+from typing import Protocol
+
+from busbw.core.probe import Probe
+from busbw.core.result import Cell, Mismatch
+from busbw.core.sizes import short_size
+from busbw.core.sweep import Sampling, SweepSpec
+from busbw.engines.base import Call, Engine, Launch
+from busbw.launch.control import Control
+from busbw.measure import precise, timing, verification
+from busbw.measure.batches import MAX_HELD, MAX_LEAD_IN, Batches, HeldBatches, HostClockBatches
+from busbw.measure.host_sampler import HostSampler
+from busbw.measure.plan import Calls
+from busbw.measure.progress import Progress
+from busbw.stats.sampling import first
+
+MISMATCHES_KEPT = 8  # per cell; the count of wrong elements is always complete
+MAX_POSITIONS = 4096  # buffer positions that a cell uses in turn; more would only cost memory
+POSITIONS = 8  # with precise timing
+UNTIMED = 3  # operations before the first visit: the shortest tells how long one takes
+RETRIED = 2  # visits after which an operation is run untimed even if it seems long: they may have been disturbed
+LONG_S = 20e-3  # a longer operation is not affected by the one before it
+
+
+class Begin(Protocol):
+    """A function to call before each phase."""
+
+    def __call__(self, phase: str, detail: str, size: int, operations: int, /) -> Progress:
+        """The `operations` of a device queue are awaited together, others one by one."""
+
+
+@dataclass
+class Setup:
+    """What all cells of a sweep share. `world` connects all processes; `group` only those of this communicator."""
+
+    engine: Engine
+    world: Control
+    group: Control
+    spec: SweepSpec
+    max_bytes: int
+    host_sampler: HostSampler
+    begin: Begin
+    late_s: float = 0.0
+    batches: Batches | None = field(default=None, init=False)
+    group_id: int = field(default=0, init=False)  # ranks of different groups do not wait for each other
+
+    def __post_init__(self) -> None:
+        """Prepare the batches of precise timing."""
+        if self.spec.sampling:
+            held = self.engine.asynchronous
+            self.batches = HeldBatches(self.engine, self.spec) if held else HostClockBatches(self.world, self.late_s)
+            self.group_id = int(self.group.bcast(self.world.process))
+
+    @property
+    def iters(self) -> int:
+        """Operations that are guaranteed to be timed: data verified afterwards must come from them."""
+        sampling = self.spec.sampling
+        return min(sampling.fixed or POSITIONS, MAX_HELD) if sampling else self.spec.iters
+
+    @property
+    def awaited_together(self) -> int:
+        """Operations of a device queue."""
+        spec = self.spec
+        return (MAX_HELD + MAX_LEAD_IN if spec.sampling else spec.iters * max(spec.cudagraph, 1)) * spec.agg_iters
+
+    def most(self, seconds: float) -> float:
+        """The largest value over all processes, the same on each."""
+        return self.world.reduce_all([seconds], "max")[0]
+
+    def throttled(self) -> bool:
+        """Whether heat or a power brake slowed a GPU of any host since this was last asked."""
+        return self.most(float(self.host_sampler.throttled_since_last())) > 0
+
+
+class CellRun:
+    """A cell while it is measured: `check`, then `time_once`, or with precise timing `visit` while `more` is above 0; then `cell`.
+
+    All are collective. `operations` counts those of each rank, the untimed ones included; `check_s`, `visit_s` and `operation_s` are the
+    seconds of the check, of the last timing and of one operation; `bad_rounds` are the checks that found wrong data.
+    """
+
+    def __init__(self, setup: Setup, calls: Calls, size: int, *, in_place: bool) -> None:
+        self.setup, self.calls, self.size = setup, calls, size
+        self.call = calls.at(size, in_place=in_place)
+        self.where = f"{short_size(size)} {'in place' if in_place else 'out of place'}"
+        self.operations, self.bad_rounds = 0, 0
+        self.check_s = self.visit_s = self.operation_s = 0.0
+        self._launch = setup.engine.bind(self.call)
+        checked = setup.spec.check > 0 and (not in_place or calls.collective.in_place_checked)
+        self._tally = verification.Tally() if checked else None
+        self._wrong: tuple[int, list[Mismatch]] | None = None
+        self._visiting: precise.Visiting | None = None
+        self._classic: Cell | None = None
+
+    @property
+    def more(self) -> int:
+        """Samples of the next visit."""
+        return self._visiting.more if self._visiting else 0
+
+    def check(self) -> None:
+        """Verify operations until a rank finds wrong data. With precise timing run untimed ones too, so that none follows a check."""
+        began, checked_s = time.perf_counter(), 0.0
+        if self._tally:
+            checked_s = self._check_rounds(self._tally, self.setup.begin("verify", self.where, self.size, 1))
+        self.check_s = time.perf_counter() - began
+        sampling = self.setup.spec.sampling
+        if sampling:
+            checked_s = self.setup.most(checked_s)
+            self.operation_s = self.setup.most(min(self._untimed_s(checked_s) for _ in range(UNTIMED)))
+            self._visiting = self._prepared(sampling)
+
+    def time_once(self) -> None:
+        """Classic timing, and the check of what was timed."""
+        began = time.perf_counter()
+        targets = self._targets()
+        checking = self._write_timed(targets)
+        progress = self.setup.begin("timing", self.where, self.size, self.setup.awaited_together)
+        self._classic = self._timed([self.setup.engine.bind(target) for target in targets], progress)
+        if checking:
+            self._check_timed(checking, targets)
+        self.setup.world.barrier()
+        self._share()
+        self.visit_s = time.perf_counter() - began
+        self.operation_s = self.visit_s / max(self.setup.spec.iters, 1)
+
+    def visit(self) -> None:
+        """One visit of precise timing; the first also checks what was timed, and shares the counts of wrong elements."""
+        setup, state, began = self.setup, self._visiting, time.perf_counter()
+        assert state is not None and setup.batches is not None and setup.spec.sampling is not None
+        is_first = not state.visited
+        targets = self._targets() if is_first else []
+        checking = self._write_timed(targets) if is_first else None
+        if checking:
+            state.more = max(state.more, len(targets))
+        progress = setup.begin("timing", self.where, self.size, setup.awaited_together)
+        if not is_first:  # others were measured since
+            known_s = self.operation_s if state.visited > RETRIED else 0.0
+            state.estimate_s = min(state.estimate_s, setup.most(self._untimed_s(known_s)))
+        setup.batches.progress, launched = progress, setup.batches.launched
+        precise.visit(state, setup.batches, setup.world, setup.spec.sampling, setup.throttled, setup.group_id)
+        self.operations += (setup.batches.launched - launched) * setup.spec.agg_iters
+        self.operation_s = state.estimate_s
+        if checking:
+            self._check_timed(checking, targets)
+        if is_first:
+            self._share()
+        self.visit_s = time.perf_counter() - began
+
+    def finish(self) -> None:
+        """After the last visit: gather what each process knows of it alone."""
+        if self._visiting:
+            precise.finish(self._visiting, self.setup.world)
+
+    def cell(self) -> Cell | None:
+        """The cell, complete or so far, on process 0; not collective."""
+        if self.setup.world.process != 0:
+            return None
+        cell = self._classic
+        if self._visiting and self.setup.spec.sampling:
+            spec = self.setup.spec
+            cell = precise.cell(
+                self._visiting.seen, self.setup.spec.sampling, spec.agg_iters, self.calls.rates(self.call),
+                synchronizes=spec.row.synchronizes, host_timed=not self.setup.engine.asynchronous, uneven=spec.row.uneven,
+            )  # fmt: skip
+        if cell is not None and self._wrong is not None:
+            cell.wrong, cell.mismatches = self._wrong
+        return cell
+
+    def _check_rounds(self, tally: verification.Tally, progress: Progress) -> float:
+        """Verify one operation per round; returns the seconds of the last operation."""
+        took_s = [0.0]
+        for number in range(self.setup.spec.check):
+            probe = self._probe(number)
+            wrong = verification.run_round(self.setup.engine, self.call, lambda: took_s.append(self._once_s()), probe)
+            tally.add(self.setup.engine.ranks, wrong, probe)
+            progress.done += 1
+            if self.setup.spec.check > 1 and self.setup.most(float(tally.bad_rounds)):
+                break
+        return took_s[-1]
+
+    def _probe(self, number: int) -> Probe:
+        # Sizes share a seed so that data can be reused; rounds differ so that data of an earlier round cannot pass.
+        return Probe(number + 1, self.call.dtype, self.call.op, self.setup.engine.size)
+
+    def _untimed_s(self, known_s: float) -> float:
+        """Run one untimed operation, so that no timed one directly follows a check or another size; returns its seconds.
+
+        Skipped if one is known to take longer than LONG_S: `known_s`, the same on all processes, is returned instead.
+        """
+        if known_s > LONG_S:
+            return known_s
+        progress = self.setup.begin("timing", self.where, self.size, 1)
+        took_s = self._once_s()
+        progress.done += 1
+        return took_s
+
+    def _once_s(self) -> float:
+        began = time.perf_counter()
+        self._launch()
+        self.setup.engine.synchronize(self.setup.spec.timeout)
+        self.operations += 1
+        return time.perf_counter() - began
+
+    def _targets(self) -> list[Call]:
+        size_bytes = self.calls.moved_bytes(self.call)[0]
+        positions = max(self.setup.max_bytes // size_bytes, 1) if size_bytes else 1
+        most = min(positions, max(self.setup.iters * self.setup.spec.agg_iters, 1), MAX_POSITIONS)
+        return [self.calls.at(self.size, in_place=self.call.in_place, shift_bytes=size_bytes * number) for number in range(most)]
+
+    def _prepared(self, sampling: Sampling) -> precise.Visiting:
+        setup = self.setup
+        launches = [setup.engine.bind(target) for target in self._targets()]
+        iterations = timing.iterations(setup.engine, setup.world, launches, setup.spec, setup.iters)
+        if setup.spec.agg_iters > 1:
+            iterations[0]()  # an aggregated launch (ncclGroup) may use other paths, whose setup must not wait in a held queue
+            setup.engine.synchronize(setup.spec.timeout)
+            self.operations += setup.spec.agg_iters
+        assert setup.batches is not None
+        seen = precise.Measured(tick_s=setup.batches.tick_s)
+        return precise.Visiting(cycle(iterations), first(sampling, setup.batches.each_s(self.operation_s)), self.operation_s, seen)
+
+    def _write_timed(self, targets: Sequence[Call]) -> Probe | None:
+        """Write data into what is timed next, so that it can be checked afterwards; None if it is not to be checked."""
+        setup = self.setup
+        wanted = setup.spec.check_timed and setup.iters > 0 and not (self.call.in_place and self.calls.collective.reduces)
+        if not wanted or not self._tally:
+            return None
+        probe, progress = self._probe(setup.spec.check), setup.begin("verify", self.where, self.size, 1)
+        for target in targets:
+            verification.write(setup.engine, target, probe)
+            progress.done += 1
+        return probe
+
+    def _check_timed(self, probe: Probe, targets: Sequence[Call]) -> None:
+        assert self._tally is not None
+        progress = self.setup.begin("verify", self.where, self.size, 1)
+        for target in targets:
+            self._tally.add(self.setup.engine.ranks, verification.check(self.setup.engine, target, probe), probe)
+            progress.done += 1
+
+    def _timed(self, launches: Sequence[Launch], progress: Progress) -> Cell:
+        setup = self.setup
+        seen = timing.run(setup.engine, setup.world, launches, setup.spec, progress)
+        time_s = timing.over_ranks(setup.world, seen.time_s, setup.spec.average)
+        cell = self.calls.rates(self.call).cell(max(time_s, precise.SMALLEST_TIME_S))
+        if setup.spec.report_cputime:
+            cell.cpu_time_s = float(setup.world.bcast(seen.cpu_time_s))
+        every = setup.world.gather(seen.samples_s) if seen.samples_s else None
+        if every is not None:
+            cell.skipped = setup.spec.per_iter_skip
+            cell.samples_s = [max(values) for values in zip(*every, strict=True)]
+            cell.process_samples_s = every if len(every) > 1 else None
+        return cell
+
+    def _share(self) -> None:
+        """Add the counts of all processes."""
+        tally = self._tally
+        if tally is None:
+            return
+        every = self.setup.world.gather((tally.wrong, tally.bad_rounds, tally.mismatches[:MISMATCHES_KEPT]))
+        if every is None:
+            return
+        mismatches = [mismatch for _, _, some in every for mismatch in some][:MISMATCHES_KEPT]
+        self._wrong = sum(wrong for wrong, _, _ in every), mismatches
+        self.bad_rounds = sum(rounds for _, rounds, _ in every)

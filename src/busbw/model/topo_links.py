@@ -1,0 +1,105 @@
+"""How the GPUs of a topology are joined: over switches, each to each other, or in some other way; by the targets of their links.
+
+NCCL tells targets apart by their PCI class: 0x068000 is an NVSwitch, 0x068001 a CPU (IBM Power), 0x03 and 0x12 a GPU. A target that is not
+in the file and has no class counts as a switch, as in NCCL. Source: NCCL src/graph/topo.cc and xml.cc, RCCL's ncclTopoAddXGMI.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from busbw.core.errors import UsageError
+from busbw.core.sizes import counted
+
+CPU = "0x068001"
+GPU = ("0x03", "0x12")
+DESCRIBE = "describe the host with --system, like --system a100x2"
+MEASURE = "measure it instead: busbw run all_reduce"
+
+
+@dataclass(slots=True)
+class Gpu:
+    """A GPU of the file. `gcn` is AMD's name of its architecture, '' for NVIDIA's; `links` are (target, count, class of the target)."""
+
+    bus: str = ""
+    sm: int = 0
+    gcn: str = ""
+    gen: int = 4
+    lanes: int = 16
+    links: list[tuple[str, int, str]] = field(default_factory=list)
+
+    @property
+    def total(self) -> int:
+        """Links to anything."""
+        return sum(count for _, count, _ in self.links)
+
+    @property
+    def likeness(self) -> tuple[int, str, int, int, int]:
+        """What the GPUs of a host must have in common."""
+        return self.sm, self.gcn, self.total, self.gen, self.lanes
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """All links of a GPU, and how many go to each other GPU: 0 over switches, None where that differs."""
+
+    links: int
+    to_each: int | None
+
+
+def joined(gpus: Sequence[Gpu], kind: str, name: str) -> Joined:
+    """How GPUs with equally many links are joined. `kind` is NVLink or xGMI.
+
+    UsageError where links end at a CPU, at the GPU itself or outside the file, or where they leave GPUs apart: then the path between
+    these GPUs is not known.
+    """
+    hint = MEASURE if gpus[0].gcn else DESCRIBE
+    by_bus = {gpu.bus: number for number, gpu in enumerate(gpus) if gpu.bus}
+    peers = [_peers(gpu, by_bus, kind, name) for gpu in gpus]
+    if not any(peers):
+        return Joined(gpus[0].total, 0)
+    for gpu, own in zip(gpus, peers, strict=True):
+        if sum(own.values()) != gpu.total:
+            raise UsageError(f"{name}: {kind}s of GPU {gpu.bus} end at GPUs and at switches", hint)
+    parts = _parts(peers)
+    if len(parts) > 1:
+        sizes = ", ".join(str(len(part)) for part in parts)
+        raise UsageError(
+            f"{name}: {kind} joins the {len(gpus)} GPUs in {len(parts)} groups ({sizes}), and busbw has no model of the path between these",
+            hint,
+        )
+    counts = {count for own in peers for count in own.values()}
+    whole = all(len(own) == len(gpus) - 1 for own in peers)
+    return Joined(gpus[0].total, counts.pop() if whole and len(counts) == 1 else None)
+
+
+def _peers(gpu: Gpu, by_bus: dict[str, int], kind: str, name: str) -> dict[int, int]:
+    """Links to each other GPU, by its number."""
+    found: dict[int, int] = {}
+    hint = MEASURE if gpu.gcn else DESCRIBE
+    for target, count, category in gpu.links:
+        if category.startswith(CPU):
+            raise UsageError(f"{name}: {counted(count, kind)} of GPU {gpu.bus} end at a CPU, and busbw has no model of that path", hint)
+        if target and target == gpu.bus:
+            why = "as in a virtual machine: which GPUs they join is unknown"
+            raise UsageError(f"{name}: {counted(count, kind)} of GPU {gpu.bus} end at that GPU itself, {why}", hint)
+        if target in by_bus:
+            found[by_bus[target]] = found.get(by_bus[target], 0) + count
+        elif category.startswith(GPU):
+            raise UsageError(
+                f"{name}: {counted(count, kind)} of GPU {gpu.bus} end at {target[:20]}, a GPU that is not in the file", DESCRIBE
+            )
+    return found
+
+
+def _parts(peers: Sequence[dict[int, int]]) -> list[set[int]]:
+    """The groups of GPUs that can reach each other over links."""
+    left, parts = set(range(len(peers))), []
+    while left:
+        part, fresh = set[int](), [left.pop()]
+        while fresh:
+            one = fresh.pop()
+            part.add(one)
+            fresh += [other for other in peers[one] if other not in part and other not in fresh]
+        left -= part
+        parts.append(part)
+    return parts

@@ -1,0 +1,58 @@
+"""What a user names is read whole only if it has an end."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from busbw.cli.main import guarded
+from busbw.core.given_file import read_stream, read_text, read_whole
+
+READERS = [
+    "show /dev/zero",
+    "report /dev/zero",
+    "compare /dev/zero /dev/zero",
+    "explain /dev/zero",
+    "history add /dev/zero",
+    "pattern /dev/zero --from nccl-log",
+    "replay /dev/zero",
+    "link --result /dev/zero",
+    "link --hostfile /dev/zero",
+    "ideal --topo /dev/zero",
+    "tune --check /dev/zero",
+    "check --from /dev/zero",
+    "check --expect /dev/zero",
+    "run all_reduce --hostfile /dev/zero",
+    "run alltoallv --engine sim --counts file:/dev/zero",
+]
+
+
+@pytest.mark.parametrize("words", READERS)
+def test_a_device_without_an_end_is_refused(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BUSBW_HISTORY", str(tmp_path / "history.db"))
+    assert guarded(words.split()) == 2
+    said = capsys.readouterr().err
+    assert "/dev/zero: not a regular file" in said
+    assert "hint: " in said
+
+
+def test_what_is_larger_than_the_limit_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "large").touch()
+    os.truncate(tmp_path / "large", 3 << 30)  # sparse
+    with pytest.raises(OSError, match="larger than 1024 MiB"):
+        read_whole(tmp_path / "large")
+    (tmp_path / "lines").write_bytes("h1\r\nh2 é\n".encode())
+    assert read_text(tmp_path / "lines") == "h1\nh2 é\n"
+    with pytest.raises(OSError, match="larger than 1 MiB"), Path("/dev/zero").open("rb") as endless:
+        read_stream(endless, 1 << 20)
+
+
+def test_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=[b"x" * (3 << 20)])
+    writer.start()
+    assert len(read_whole(tmp_path / "pipe")) == 3 << 20
+    writer.join()
