@@ -55,8 +55,8 @@ def test_a_suspended_run_resumes(running: subprocess.Popen[str], tmp_path: Path)
 
 def test_an_interrupted_run_prints_and_keeps_what_it_has_so_far(tmp_path: Path) -> None:
     pytest.importorskip("mpi4py", reason="mpi4py is not installed")
-    sweep = "run all_reduce --engine mpi -n 2 -b 8 -e 64M -f 2 --precision 0.01% --max-time 60".split()
-    words = [sys.executable, "-m", "busbw", *sweep, "--format", "csv", "--json", "r.json"]
+    long = ["-b", "8", "-e", "64M", "-f", "2", "--precision", "0.01%", "--max-time", "60"]
+    words = [sys.executable, "-m", "busbw", "run", "all_reduce", "--engine", "mpi", "-n", "2", *long, "--format", "csv", "--json", "r.json"]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     with subprocess.Popen(words, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         end = time.monotonic() + 60
