@@ -53,6 +53,24 @@ def test_a_suspended_run_resumes(running: subprocess.Popen[str], tmp_path: Path)
     assert running.wait(20) == 130
 
 
+def test_an_interrupted_run_prints_and_keeps_what_it_has_so_far(tmp_path: Path) -> None:
+    pytest.importorskip("mpi4py", reason="mpi4py is not installed")
+    long = ["-b", "8", "-e", "64M", "-f", "2", "--precision", "0.01%", "--max-time", "60"]
+    words = [sys.executable, "-m", "busbw", "run", "all_reduce", "--engine", "mpi", "-n", "2", *long, "--format", "csv", "--json", "r.json"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    with subprocess.Popen(words, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        end = time.monotonic() + 60
+        while rows(tmp_path) < 2 and process.poll() is None and time.monotonic() < end:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        shown, said = process.communicate(timeout=30)
+    assert process.returncode == 130, said
+    kept = json.loads((tmp_path / "r.json").read_bytes())["rows"]
+    assert [row["size_bytes"] for row in kept] == [8 << number for number in range(len(kept))]
+    assert f"{len(kept)} rows were measured and saved in r.json" in said
+    assert len(shown.splitlines()) == 1 + 2 * len(kept), "the header, and each size out of place and in place"
+
+
 def test_an_interrupted_rank_is_not_reported_as_a_bug(running: subprocess.Popen[str], tmp_path: Path) -> None:
     os.kill(json.loads((tmp_path / "r.json").read_bytes())["world"]["devices"][1]["pid"], signal.SIGINT)
     _, said = running.communicate(timeout=30)

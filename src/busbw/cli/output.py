@@ -1,5 +1,6 @@
 """What a command prints while it runs: the result on stdout, messages on stderr."""
 
+import contextlib
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ from busbw.cli.status import StatusLine
 from busbw.cli.streams import ReaderGone, answer, stop_writing, talk
 from busbw.cli.terminal import width
 from busbw.core.cells import headline
-from busbw.core.errors import BusbwError, UsageError
+from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.exits import Exit
 from busbw.core.frontend_texts import render
 from busbw.core.reports import Working
@@ -130,8 +131,9 @@ class SweepOutput(Output):
         """Print the rows that were to be visited again, then as every output."""
         result = self.record.result
         if isinstance(result, Result) and self.view.streams:
-            for row in result.rows[self._printed :]:
-                self._print("row", result, row)
+            with contextlib.suppress(ReaderGone, NoMeasurement):  # the reason of the end is to be said in any case
+                for row in result.rows[self._printed :]:
+                    self._print("row", result, row)
         return super().run_aborted(reason)
 
     def take(self, event: Event) -> None:

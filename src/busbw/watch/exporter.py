@@ -5,6 +5,7 @@ waited longest without asking for anything makes room, so that strangers who onl
 """
 
 import contextlib
+import gzip
 import hmac
 import ipaddress
 import socket
@@ -127,6 +128,15 @@ class Exporter(ThreadingMixIn, HTTPServer):
         self._thread.join(REQUEST_S)
 
 
+def _accepts_gzip(header: str) -> bool:
+    """Whether Accept-Encoding (RFC 9110, 12.5.3) names gzip with a weight above 0."""
+    for part in header.split(","):
+        name, _, weight = part.partition(";")
+        if name.strip().lower() == "gzip":
+            return weight.replace(" ", "").lower() not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
+
+
 def _end(request: socket.socket) -> None:
     """End a connection; its handler sees the end of its input, and closes it."""
     with contextlib.suppress(OSError):
@@ -143,23 +153,34 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.asking(self.request, whole=False)
         return super().parse_request()
 
+    def do_HEAD(self) -> None:
+        self.do_GET()  # _answer leaves out the body
+
     def do_GET(self) -> None:
         self.server.asking(self.request, whole=True)
         if not self.server.allows(self.headers.get("Authorization")):
             self._answer(401, b"the token is missing or wrong\n", "text/plain", {"WWW-Authenticate": "Bearer"})
         elif self.path == "/metrics":
-            self._answer(200, self.server.page(), self.server.content_type)
+            self._answer_packed(self.server.page())
         elif self.path == "/":
             self._answer(200, INDEX, "text/html")
         else:
             self._answer(404, b"only / and /metrics are here\n", "text/plain")
+
+    def _answer_packed(self, page: bytes) -> None:
+        """The metrics, gzipped for a client that accepts it, as Prometheus does: a tenth of the bytes."""
+        headers = {"Vary": "Accept-Encoding"}
+        if _accepts_gzip(self.headers.get("Accept-Encoding", "")):
+            page, headers["Content-Encoding"] = gzip.compress(page, compresslevel=1), "gzip"
+        self._answer(200, page, self.server.content_type, headers)
 
     def _answer(self, status: int, body: bytes, content_type: str, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
         for name, value in {"Content-Type": content_type, "Content-Length": str(len(body)), **(headers or {})}.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Requests are not logged."""

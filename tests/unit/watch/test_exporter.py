@@ -1,6 +1,7 @@
 """The web server answers real requests, and only those that it is for."""
 
 import contextlib
+import gzip
 import http.client
 import socket
 import threading
@@ -53,6 +54,25 @@ def test_metrics_and_a_page_that_leads_there(serve):
     with urllib.request.urlopen(server.url, timeout=HANGS_S) as answer:
         assert (answer.read(), answer.headers["Content-Type"]) == (PAGE, "text/plain; version=0.0.4")
     assert get(server, "/")[0] == 200 and b'href="/metrics"' in get(server, "/")[1]
+
+
+def test_head_has_the_headers_of_get_and_no_body(serve):
+    server = serve()
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=HANGS_S)
+    with contextlib.closing(connection):
+        connection.request("HEAD", "/metrics")
+        answer = connection.getresponse()
+        assert (answer.status, answer.headers["Content-Length"], answer.read()) == (200, str(len(PAGE)), b"")
+    assert get(serve(token="s3cret"), "/metrics", "HEAD")[0] == 401
+
+
+@pytest.mark.parametrize(
+    ("accepted", "packed"),
+    [("gzip", True), ("deflate, GZIP;q=0.5", True), ("*", False), ("gzip;q=0", False), ("gzip; q=0.0, br", False), ("", False)],
+)
+def test_metrics_are_gzipped_for_who_accepts_it(serve, accepted, packed):
+    _, body = get(serve(), "/metrics", **{"Accept-Encoding": accepted})
+    assert (gzip.decompress(body) if packed else body) == PAGE
 
 
 @pytest.mark.parametrize(("path", "method", "status"), [("/etc/passwd", "GET", 404), ("/metrics/", "GET", 404), ("/metrics", "POST", 501)])
