@@ -1,6 +1,7 @@
 """A pattern for another number of ranks, by a stated rule, and the step that it repeats."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -54,20 +55,28 @@ def _row(row: PatternRow, before: int, ranks: int, rule: str) -> PatternRow:
     return msgspec.structs.replace(row, bytes=algbw_bytes(row.function, row.count, row.dtype, ranks), root=root)
 
 
-def period(rows: Sequence[int]) -> int:
-    """The calls of one step: the shortest period of the end of the sequence that is seen three times or more; 0 without one.
+@dataclass(frozen=True)
+class Step:
+    """The last `calls` calls are one step of a job, and came `times` times in a row; 0 calls if none repeats."""
+
+    calls: int = 0
+    times: int = 0
+
+
+def step(rows: Sequence[int]) -> Step:
+    """The shortest period of the end of the sequence that is seen three times or more.
 
     The beginning may differ, as a job's first steps set up, but is shorter than what repeats.
     """
     tail = rows[::-1]
     failure = [0] * len(tail)  # of Knuth, Morris and Pratt: the longest border of each prefix of the reversed sequence
-    best = at = 0
+    found, at = Step(), 0
     for end in range(1, len(tail)):
         while at and tail[end] != tail[at]:
             at = failure[at - 1]
         at += tail[end] == tail[at]
         failure[end] = at
-        length = end + 1
-        if length - at <= length // LEAST_PERIODS and 2 * length > len(tail):
-            best = length - at
-    return best
+        length, calls = end + 1, end + 1 - at
+        if calls <= length // LEAST_PERIODS and 2 * length > len(tail):
+            found = Step(calls, length // calls)
+    return found

@@ -46,6 +46,7 @@ class Replayed(msgspec.Struct):
     channels: int | None = None
     ideal: float | None = None
     ideal_algorithm: str = ""
+    step_calls: Annotated[int, Meta(description="calls of one step, if the pattern repeats one")] = 0
 
     @property
     def time_s(self) -> float | None:
@@ -80,6 +81,11 @@ class Replayed(msgspec.Struct):
         """Seconds of all recorded calls at the mean time of those replayed, averaged over the job's ranks."""
         return self.weight * self.row.calls * self.times.total / self.times.n * US if self.times and self.times.n else None
 
+    @property
+    def step_s(self) -> float | None:
+        """Seconds of the calls of one step, as total_s."""
+        return self.total_s * self.step_calls / self.row.calls if self.total_s is not None and self.row.calls else None
+
 
 class Replay(msgspec.Struct):
     """A replay. `wall_s` is the time of each repeat from the first operation to the end of the last."""
@@ -94,4 +100,5 @@ class Replay(msgspec.Struct):
     wall_s: list[float] = []
     recorded_wall_s: float = 0.0
     period: Annotated[int, Meta(description="calls of a step, if the pattern repeats; 0: unknown")] = 0
+    steps: Annotated[int, Meta(description="how often that step is there; other calls come before it; 0: unknown")] = 0
     notes: list[str] = []

@@ -1,6 +1,7 @@
 """The replay of a pattern as a job: process 0 reads the file, all replay it, and process 0 makes the result."""
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from busbw.capture.kernel_clock import SELF_COUNTED
 from busbw.core.collectives import BY_NAME as COLLECTIVES
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.pattern import Pattern, Times
-from busbw.core.pattern_scale import period, ranks_of, scaled
+from busbw.core.pattern_scale import ranks_of, scaled, step
 from busbw.core.pattern_weights import weights
 from busbw.core.replaying import Replay, Replayed
 from busbw.core.result import ReplayResult
@@ -114,11 +115,16 @@ def _play(
 def _blank(job: ReplayJob, plan: ReplayPlan, recorded: Pattern) -> Replay:
     pattern = plan.pattern
     rows = zip(pattern.rows, weights(pattern), strict=True)
+    calls = [call.row for call in pattern.calls]
+    repeated = step(calls)
+    of_step = Counter(calls[len(calls) - repeated.calls :])
     return Replay(
         job.replay, recorded.header.source, pattern.ordered, ranks_of(recorded), pattern.comms,
-        [Replayed(row, pattern.comm(row).ranks, recorded_weight=weight) for row, weight in rows],
-        plan.skipped, recorded_wall_s=recorded.header.seconds,
-        period=period([call.row for call in pattern.calls]),
+        [
+            Replayed(row, pattern.comm(row).ranks, recorded_weight=weight, step_calls=of_step[number])
+            for number, (row, weight) in enumerate(rows)
+        ],
+        plan.skipped, recorded_wall_s=recorded.header.seconds, period=repeated.calls, steps=repeated.times,
     )  # fmt: skip
 
 

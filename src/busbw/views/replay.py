@@ -1,5 +1,6 @@
 """A replay for people: a line for each row of the pattern, the longest first, and as the CSV of the PyTorch benchmark's --pattern."""
 
+import math
 from collections.abc import Sequence
 
 from busbw.core.collectives import BY_NAME as COLLECTIVES
@@ -103,11 +104,13 @@ def _totals(result: ReplayResult, total_s: float) -> list[str]:
     if recorded_s and total_s:
         told = f": the replay took {percent_text(total_s, recorded_s)} % of it" if kind == "gpu" else ", time of the kernels"
         lines.append(f"recorded  {time_text(recorded_s)} for the same calls{told}")
-    if replay.period:
+    if replay.steps:
+        step_s = math.fsum(row.step_s or 0.0 for row in replay.rows)
         calls = sum(row.row.calls for row in replay.rows)
-        steps = calls / replay.period
+        first = calls - replay.period * replay.steps
+        before = f", after {counted(first, 'other call')}" if first else ""
         lines.append(
-            f"step   {counted(replay.period, 'call')} repeat {steps:.0f} times: {time_text(total_s / steps)} of communication a step"
+            f"step   {counted(replay.period, 'call')} repeat {replay.steps} times{before}: {time_text(step_s)} of communication a step"
         )
     bound_s = [_at_ideal_s(row) for row in replay.rows]
     if total_s and all(one is not None for one, row in zip(bound_s, replay.rows, strict=True) if row.times):

@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
-from busbw.core.pattern import Header, Pattern, algbw_bytes
-from busbw.core.pattern_scale import period, ranks_of, scaled
+from busbw.core.pattern import Header, Pattern, PatternRow, Times, algbw_bytes
+from busbw.core.pattern_scale import Step, ranks_of, scaled, step
 from busbw.core.pattern_tally import Arguments, Tally
+from busbw.core.replaying import Replayed
 
 
 def pattern(*rows: Arguments, ranks: int = 8) -> Pattern:
@@ -67,13 +68,28 @@ steps = st.lists(st.integers(0, 3), min_size=1, max_size=12)
 
 
 @given(steps, st.integers(4, 9), st.lists(st.integers(10, 12), max_size=10))
-def test_period_divides_the_repeated_step(step, times, start):
-    repeated = step * times
-    found = period([*start[: len(repeated) - 1], *repeated])
-    assert 0 < found <= len(step)
-    assert len(step) % found == 0
+def test_a_step_and_its_repeats_are_counted(calls, times, start):
+    repeated = calls * times
+    first = start[: len(repeated) - 1]
+    found = step([*first, *repeated])
+    assert 0 < found.calls <= len(calls)
+    assert len(calls) % found.calls == 0
+    assert found.calls * found.times == len(repeated), "none of the calls at the start, which are others"
+
+
+def test_calls_at_the_start_are_no_steps():
+    assert step([5, 6, 7, 5, 6, 7] + [1, 2] * 9) == Step(2, 9)
+    assert step([2] + [1, 2] * 9) == Step(2, 9), "the end of an earlier step is none"
 
 
 @pytest.mark.parametrize("rows", [[], [1], [1, 2, 3, 4], [1, 2, 1, 2]])
-def test_too_few_repetitions_have_no_period(rows):
-    assert period(rows) == 0
+def test_too_few_repetitions_have_no_step(rows):
+    assert step(rows) == Step()
+
+
+def test_a_steps_time_is_that_of_its_own_calls() -> None:
+    """Nine steps of a call of 10 us and one of 2 us, after six calls of 500 us."""
+    rows = [PatternRow(number, 0, "all_reduce", 8, calls) for number, calls in enumerate((9, 9, 6))]
+    times = [Times(3, 3 * each, each, each, each) for each in (10.0, 2.0, 500.0)]
+    made = [Replayed(row, 2, times=time, step_calls=calls) for row, time, calls in zip(rows, times, (1, 1, 0), strict=True)]
+    assert [row.step_s for row in made] == pytest.approx([10e-6, 2e-6, 0.0])
