@@ -48,6 +48,10 @@ class Vitals:
         """Whether the next reading asks NVML again."""
         return bool(self._buses) and time.monotonic() >= self._due_s
 
+    def ask_gpus_again(self) -> None:
+        """The next reading asks NVML, whatever its share."""
+        self._due_s = 0.0
+
     def read(self) -> Reading:
         """The host's current state. What cannot be read is left out, with the reason in `unread`."""
         at_s = time.monotonic()

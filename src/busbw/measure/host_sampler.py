@@ -24,20 +24,22 @@ class HostSampler:
         self._links = LinkSampler(devices) if devices and watch else None
         self._row = self._latest = self._vitals.read() if self._vitals else None
         self._events: list[XidEvent] = []
+        self._slowed = False
 
     def throttled_since_last(self) -> bool:
-        """Whether heat or a power brake slowed a GPU of this host since the last reading."""
-        if self._vitals is None or not self._vitals.gpus_due:
+        """Whether heat or a power brake slowed a GPU of this host since this was last asked, as far as NVML has been asked since."""
+        if self._vitals is None:
             return False
-        before, after = self._latest, self._read()
-        if before is None or after is None:
-            return False
-        throttled = change(before, after).throttled
-        return any(REASON_SEVERITY.get(reason) is Severity.BAD for reasons in throttled.values() for reason in reasons)
+        if self._vitals.gpus_due:
+            self._read()
+        slowed, self._slowed = self._slowed, False
+        if slowed:
+            self._vitals.ask_gpus_again()  # what is measured again must not pass unseen
+        return slowed
 
     def begin(self) -> None:
         """What came before, a warm-up, is no part of the next row; its errors of GPUs are."""
-        self._row = self._read()
+        self._row, self._slowed = self._read(), False
         if self._links is not None:
             self._links.row()
 
@@ -56,9 +58,13 @@ class HostSampler:
         return msgspec.structs.replace(found, links=links, resent=resent, unread=unread)
 
     def _read(self) -> Reading | None:
-        if self._vitals is not None:
-            self._latest = self._vitals.read()
-            self._events += self._latest.events
+        if self._vitals is None or self._latest is None:
+            return None
+        before, self._latest = self._latest, self._vitals.read()
+        self._events += self._latest.events
+        if self._latest.gpus is not before.gpus:  # NVML has been asked
+            reasons = change(before, self._latest).throttled.values()
+            self._slowed |= any(REASON_SEVERITY.get(reason) is Severity.BAD for held in reasons for reason in held)
         return self._latest
 
     def close(self) -> None:

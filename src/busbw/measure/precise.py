@@ -53,9 +53,8 @@ class Measured:
 class Visiting:
     """A cell between its visits, the same on all processes but for `seen`, which process 0 fills.
 
-    `turn` has a launch for each buffer position; `visited` counts its visits, and
-    `more` is the number of samples of the next one, 0 if there is none; `estimate_s` is
-    the expected time of one operation.
+    `turn` has a launch for each buffer position; `visited` counts its visits, and `more` is the number of samples of the next one, 0 if
+    there is none; `estimate_s` is the expected time of one operation.
     """
 
     turn: Iterator[Launch]

@@ -27,8 +27,8 @@ GRACE_S = 2.0  # beyond --max-time, so that the median of a long operation still
 WITHIN = 0.5  # visits differ where the interval of all samples, were they of one moment, is a smaller share of theirs; else they get longer
 TAIL = 0.99
 THROTTLED_TAKES = 3  # times a visit is repeated while heat or a power limit slows a GPU down
-# Share of the error rate kept for repeated looks, and the largest error rate to compute with. Coverage is then 96 % or more for 95 and 99 %
-# in the regimes of benchmarks/visits_202611; an error rate of 4 % gives 87 % for 95 % where two levels alternate.
+# Share of the error rate kept for repeated looks, and the largest error rate to compute with: levels that change between visits need more
+# reserve at 95 % than independent samples. benchmarks/visits_202611 has the coverage.
 RESERVED, LARGEST_ERROR = 0.2, 0.02
 WARM_UP_CHANCE = 0.0005  # noise alone passes for a warm-up in one of two thousand looks
 WARM_UP_FROM = 12  # visits; the medians of shorter thirds vary too much
