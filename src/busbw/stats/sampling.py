@@ -53,6 +53,11 @@ class Decision(msgspec.Struct, frozen=True):
     modes_s: tuple[float, float] | None = None
 
 
+def flat(visits: Visits) -> list[float]:
+    """All samples, in the order taken."""
+    return list(itertools.chain.from_iterable(visits))
+
+
 def next_look(count: int) -> int:
     """The number of visits at the look after `count`: half as many more."""
     return min(math.ceil(1.5 * count), max(MAX_VISITS, count))
@@ -86,7 +91,7 @@ def next_step(visits: Visits, sampling: Sampling, spent_s: float, tick_s: float 
         return Decision(stopped="budget") if late else Decision(more=size)
     dropped = warm_up(visits, sampling.precision)
     kept = visits[dropped:]
-    samples = list(itertools.chain.from_iterable(kept))
+    samples = flat(kept)
     modes = two_modes(samples, sampling.precision, tick_s)
     if not modes and _precise(kept, sampling, tick_s):
         return Decision(stopped="ok", dropped=dropped)
@@ -103,7 +108,7 @@ def next_step(visits: Visits, sampling: Sampling, spent_s: float, tick_s: float 
 
 
 def _next_of_fixed(visits: Visits, sampling: Sampling, tick_s: float) -> Decision:
-    samples = list(itertools.chain.from_iterable(visits))
+    samples = flat(visits)
     left = sampling.fixed - len(samples)
     if left > 0:
         return Decision(more=math.ceil(left / max(fewest_visits(sampling) - len(visits), 1)))
@@ -146,7 +151,7 @@ def _between(visits: Visits, level: float) -> tuple[float, float] | None:
 
 def _within(visits: Visits, level: float) -> tuple[float, float] | None:
     """The interval if all samples were of one moment."""
-    return interval(list(itertools.chain.from_iterable(visits)), level)
+    return interval(flat(visits), level)
 
 
 def _noise(visits: Visits, level: float) -> float:
@@ -158,7 +163,7 @@ def _noise(visits: Visits, level: float) -> float:
 
 def _precise(visits: Visits, sampling: Sampling, tick_s: float) -> bool:
     """Whether the interval is within the precision, and the 99th percentile has one too if requested (846 samples at 99 %)."""
-    samples = list(itertools.chain.from_iterable(visits))
+    samples = flat(visits)
     found, middle = reported_interval(visits, sampling.confidence, tick_s), median(samples)
     if found is None or max(middle - found[0], found[1] - middle) > sampling.precision * middle:
         return False
@@ -168,7 +173,7 @@ def _precise(visits: Visits, sampling: Sampling, tick_s: float) -> bool:
 def _noisy_within(visits: Visits, sampling: Sampling) -> bool:
     """Whether longer visits would help: samples of one visit vary so much, or there are too few for a requested 99th percentile."""
     level = _internal(sampling.confidence)
-    samples = list(itertools.chain.from_iterable(visits))
+    samples = flat(visits)
     if sampling.tail and quantile_interval(samples, TAIL, sampling.confidence) is None:
         return True
     between = _between(visits, level)
@@ -195,7 +200,7 @@ def _first_is_slower(visits: Visits, precision: float) -> bool:
     head, rest = visits[0], visits[1:]
     if not rest or median(head) <= (1 + precision) * max(map(median, rest)):
         return False
-    return p_higher(sorted(itertools.chain.from_iterable(rest)), sorted(head)) <= WARM_UP_CHANCE
+    return p_higher(sorted(flat(rest)), sorted(head)) <= WARM_UP_CHANCE
 
 
 def starts_slower(visits: Visits, precision: float) -> bool:
