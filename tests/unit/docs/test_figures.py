@@ -8,7 +8,6 @@ digits or more are seen, 40 % of those with two, and 5 % of those with one. A co
 """
 
 import itertools
-import json
 import re
 from collections.abc import Iterator
 from functools import cache

@@ -84,7 +84,13 @@ def test_a_stopped_launcher_is_a_helper_and_no_rank() -> None:
 
 @pytest.mark.parametrize(
     ("script", "expected", "limit_s"),
-    [("exit 255", {"h1": None}, 30), ("exec sleep 60", {"h1": None}, 0.5), ("exit 1", {}, 30), ("exit 127", {}, 30), ("echo hello", {}, 30)],
+    [
+        ("exit 255", {"h1": None}, 30),
+        ("exec sleep 60", {"h1": None}, 0.5),
+        ("exit 1", {}, 30),
+        ("exit 127", {}, 30),
+        ("echo hello", {}, 30),
+    ],
     ids=["ssh gives up", "no answer", "an error there", "no shell there", "not an answer"],
 )
 def test_only_silence_or_ssh_failure_mean_unreachable(agent_does: Agent, script: str, expected: object, limit_s: float) -> None:
