@@ -89,6 +89,11 @@ class TrainRun(msgspec.Struct):
     states: StatesUse | None = None
     failed: str = ""
 
+    @property
+    def rate(self) -> float:
+        """Samples per second and rank: all samples over all time, which of iterations of one size is the harmonic mean of their rates."""
+        return harmonic_mean(self.rates)
+
 
 class Largest(msgspec.Struct, frozen=True):
     """The largest model that trained by a method, None if none did; and of the next larger one the parameters and why it did not."""
