@@ -18,9 +18,12 @@ LONGEST_FIRST_LINE = 127  # bytes that every kernel reads of `#!`; newer ones re
 _SCRIPT = """\
 {start}
 # {name} of nccl-tests, by busbw. {mark}, which replaces it.
+import sys
+
 from busbw.cli.main import entry
 
-entry("{name}")
+sys.argv[0] = "{name}"
+entry()
 """
 _THROUGH_SHELL = """\
 #!/bin/sh

@@ -105,10 +105,10 @@ def _usage(error: click.ClickException, args: Sequence[str]) -> int:
     return int(Exit.USAGE)
 
 
-def entry(program: str | None = None) -> None:
-    """The console script; `program` is the name that it behaves as, if that is not the one it was started by."""
+def entry() -> None:
+    """The console script."""
     collect_seldom()
-    code = main([program, *sys.argv[1:]] if program else None)
+    code = main()
     if code == Exit.INTERRUPTED:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # one more Ctrl-C while the interpreter ends would end it by that signal
         exec("")  # else Python ends by that signal if the first one came in generated code, as importing a dataclass runs

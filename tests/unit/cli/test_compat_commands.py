@@ -48,7 +48,7 @@ def test_an_interpreter_whose_path_no_first_line_can_name(tmp_path: Path) -> Non
     interpreter.symlink_to(sys.executable)
     command = tmp_path / "all_reduce_perf"
     text = compat.script(str(interpreter), "all_reduce_perf").replace("from busbw.cli.main import entry", "from builtins import print")
-    command.write_text(text.replace("entry(", "print("), encoding="utf-8")
+    command.write_text(text.replace("entry()", "print(sys.argv[0])"), encoding="utf-8")
     command.chmod(0o755)
     done = subprocess.run([command], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "all_reduce_perf\n"), done.stderr

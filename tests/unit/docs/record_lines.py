@@ -43,33 +43,27 @@ class Line:
 def lines(record: Path) -> list[Line]:
     """The lines of all files of a record, and of those elsewhere that its README names."""
     found: list[Line] = []
-    repeats: dict[str, list[Result]] = {}
+    sweeps: dict[str, list[Result]] = {}
     trainings: dict[str, list[Training]] = {}
     for path in _files(record):
-        source = str(path.relative_to(record) if path.is_relative_to(record) else path.relative_to(ROOT))
+        source = str(path.relative_to(record if path.is_relative_to(record) else ROOT))
         data = path.read_bytes()
-        if path.suffix == ".json" and (document := documents.read(data, path.name)) is not None:
-            found += _text(source, document.text(None))
-            continue
         result = _result(data, path)
         if isinstance(result, Result):
             found += _sweep(source, result)
-            repeats.setdefault(re.sub(r"(_1g)?(_\d)?\.\w+$", "", source), []).append(result)
+            sweeps.setdefault(re.sub(r"(_1g)?(_\d)?\.\w+$", "", source), []).append(result)
         elif result is not None:
             found += _training(source, result.training)
             trainings.setdefault(re.sub(r"(_\d)?\.\w+$", "", source), []).append(result.training)
-        if path.name in DERIVED:
-            found += [Line(source, scaled(values, (1.0,))) for values in DERIVED[path.name](json.loads(data))]
-        elif path.name.startswith("nccl_loop_"):
-            found += _loop(source, data.decode())
-        elif path.suffix != ".json":
-            found += _text(source, data.decode("utf-8", "replace"))
-        elif result is None and path.with_suffix(".txt").exists():
-            found += [Line(source, scaled(values, SHARE)) for document in _documents(data) for values in by_seed(document)]
-        elif result is None and path.name not in DERIVED:
-            found += [Line(source, scaled(values, ANY)) for values in itertools.chain.from_iterable(map(_numbers_of, _documents(data)))]
-    found += [line for source, results in repeats.items() for line in _repeated(source, results)]
-    return found + [line for source, some in trainings.items() if len(some) > 1 for line in _repeated_training(source, some)]
+        if path.suffix == ".json":
+            found += [] if result else _json(source, data, path)
+        else:
+            found += _loop(source, data.decode()) if path.name.startswith("nccl_loop_") else _text(source, data.decode("utf-8", "replace"))
+    for source, results in sweeps.items():
+        found += _repeated(source, results)
+    for source, some in trainings.items():
+        found += _repeated_training(source, some) if len(some) > 1 else []
+    return found
 
 
 def scaled(values: Iterable[float | None], scales: Sequence[float]) -> list[Value]:
@@ -78,11 +72,10 @@ def scaled(values: Iterable[float | None], scales: Sequence[float]) -> list[Valu
 
 
 def _files(record: Path) -> Iterator[Path]:
-    yield from (path for path in sorted(record.rglob("*")) if path.is_file() and path.suffix not in (".gz", ".md", ".c"))
-    for name in sorted(set(NAMED.findall((record / "README.md").read_text(encoding="utf-8")))):
-        matching = [ROOT / name] if (ROOT / name).exists() else [] if "*" not in name else sorted(ROOT.glob(name))
-        for path in matching:
-            yield from (path,) if path.is_file() and path.suffix in (".txt", ".csv", ".log", ".json") else ()
+    own = (path for path in sorted(record.rglob("*")) if path.suffix not in (".gz", ".md", ".c"))
+    named = sorted(set(NAMED.findall((record / "README.md").read_text(encoding="utf-8"))))
+    elsewhere = (path for name in named for path in sorted(ROOT.glob(name)) if path.suffix in (".txt", ".csv", ".log", ".json"))
+    yield from (path for path in itertools.chain(own, elsewhere) if path.is_file())
 
 
 def _result(data: bytes, path: Path) -> AnyResult | None:
@@ -110,6 +103,20 @@ def _loop(source: str, text: str) -> Iterator[Line]:
         yield Line(source, scaled([size / time for time in times], (1e-3,)) + [(time, 2) for time in times], int(size))
 
 
+def _json(source: str, data: bytes, path: Path) -> Iterator[Line]:
+    """Of a file that busbw knows its text; of others what a program computes from it, if it has a text too, and else all numbers."""
+    if (known := documents.read(data, path.name)) is not None:
+        yield from _text(source, known.text(None))
+        return
+    for document in _documents(data):
+        if path.name in DERIVED:
+            yield from (Line(source, scaled(values, (1.0,))) for values in DERIVED[path.name](document))
+        elif path.with_suffix(".txt").exists():
+            yield from (Line(source, scaled(values, SHARE)) for values in by_seed(document))
+        else:
+            yield from (Line(source, scaled(values, ANY)) for values in _numbers_of(document))
+
+
 def _documents(data: bytes) -> list[Any]:
     try:
         return [json.loads(data)]
@@ -133,6 +140,9 @@ def _numbers_of(document: Any) -> Iterator[list[float]]:
     """The numbers of each object of a JSON document, and of each key of objects in a list."""
     if isinstance(document, dict):
         yield [one for value in document.values() for one in _listed(value if isinstance(value, list) else [value])]
+        if {"events_us", "plugin_us"} <= document.keys():  # kernel times by CUDA events and by the profiler plugin
+            events, plugin = document["events_us"], document["plugin_us"]
+            yield [events, plugin, plugin - events, 100 * (plugin / events - 1)]
         children: Iterable[Any] = document.values()
     else:
         children = document
@@ -172,7 +182,10 @@ def _repeated(source: str, results: list[Result]) -> Iterator[Line]:
     for size, repeats in sizes.items():
         fastest = [min(cells, key=lambda cell: cell.time_s) for cells in repeats]
         times, rates = [cell.time_s for cell in fastest], [cell.busbw for cell in fastest]
-        yield Line(f"{source}_N", scaled([*times, statistics.median(times)], MICRO) + scaled([*rates, statistics.median(rates)], GIGA), size)
+        yield Line(
+            f"{source}_N", scaled([*times, statistics.median(times)], MICRO) + scaled([*rates, statistics.median(rates)], GIGA), size
+        )
+        yield Line(f"{source}_N", scaled(rates, GIGA), size)
         yield Line(f"{source}_N", scaled([cells[0].busbw for cells in repeats], GIGA), size)
         every = [cell.busbw for cells in repeats for cell in cells]
         yield Line(f"{source}_N", scaled([min(every), max(every)], GIGA), size)

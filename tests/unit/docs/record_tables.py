@@ -2,9 +2,11 @@
 
 The numbers of a cell are traced if one of these holds. Where a line is of one size of message, so is the cell.
 
-* A line of the record has all of them and another number of the row; or they are at least three, or have at least six digits.
+* A line of the record has all of them and another number of the row; or they are at least three, or have at least six digits, or
+  are several and all that the line has.
 * They are two groups, each of them on a line of its own.
-* A file has most cells of the column, or of the row, each on one line, and this cell too. Or each of their numbers on some line.
+* A file has most cells of the column, or of the row, each on one line, and this cell too. If no cell of a column is found so: each number
+  of these cells on some line.
 * The column is one function of the same two others in every row: a ratio, a share, a difference, a change in percent, a speedup over
   the fastest of several.
 * They stand in cells of this README that are traced.
@@ -15,7 +17,7 @@ import bisect
 import itertools
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -117,6 +119,15 @@ def _size(label: str) -> int | None:
     return int(found[1]) << SHIFT[found[2]] if found else None
 
 
+def changed(table: Table, place: Place, units: int) -> Table:
+    """The table with the longest number of a cell changed by units of its last digit."""
+    its = list(table.cells[place])
+    at = max(range(len(its)), key=lambda number: len(its[number].text))
+    value = round(its[at].value + units * 10.0 ** -its[at].places, its[at].places)
+    its[at] = Figure(f"{value:.{its[at].places}f}", value, its[at].places)
+    return replace(table, cells={**table.cells, place: its})
+
+
 class Index:
     """Finds the lines that have a number."""
 
@@ -148,22 +159,31 @@ def untraced(record: Path) -> list[tuple[Table, Place, list[str]]]:
 def missing(table: Table, index: Index) -> dict[Place, list[str]]:
     """The cells of a table that are not traced by the files or by other columns, and their numbers."""
     having = {place: _matching(table, place, index) for place in table.cells}
+    traced = _traced(table, having, index)
+    left: dict[Place, list[str]] = {}
+    for place, its in table.cells.items():
+        somewhere = having[place] if len(its) >= SENTENCE else [set()] * len(its)
+        rest = [figure.text for figure, found in zip(its, somewhere, strict=True) if place not in traced and not found]
+        if rest and place[0] not in _computed(table, place[1]):
+            left[place] = rest
+    return left
+
+
+def _traced(table: Table, having: dict[Place, list[set[int]]], index: Index) -> set[Place]:
+    """The places whose numbers are on lines of the record, given the lines that have each number of a place."""
     whole = {place: set.intersection(*sets) for place, sets in having.items() if sets}
     traced = {place for place in whole if _has_another(place, whole[place], having) or _in_two_lines(having[place])}
     traced |= {place for place, its in whole.items() if its and _digits(table.cells[place]) >= STRONG}
+    traced |= {place for place, its in whole.items() if any(1 < len(table.cells[place]) == len(index.lines[at].values) for at in its)}
     sources = {place: {index.lines[at].source for at in its} for place, its in whole.items()}
+    for which in (0, 1):
+        for places in table.across(which).values():
+            traced |= _of_one_source(places, sources, traced)
     spread = {place: _spread(sets, index) for place, sets in having.items() if sets}
-    for known in (sources, spread):
-        for which in (0, 1):
-            for places in table.across(which).values():
-                traced |= _of_one_source(places, known, traced)
-    left: dict[Place, list[str]] = {}
-    for place, its in table.cells.items():
-        found = having[place] if len(its) >= SENTENCE else [set()] * len(its)
-        rest = [figure for figure, somewhere in zip(its, found, strict=True) if place not in traced and not somewhere]
-        if rest and place[0] not in _computed(table, place[1]):
-            left[place] = [figure.text for figure in rest]
-    return left
+    for places in table.across(1).values():
+        if not traced & set(places):
+            traced |= _of_one_source(places, spread, traced)
+    return traced
 
 
 def _matching(table: Table, place: Place, index: Index) -> list[set[int]]:
@@ -183,7 +203,7 @@ def _spread(having: list[set[int]], index: Index) -> set[str]:
 
 
 def _has_another(place: Place, mine: set[int], having: dict[Place, list[set[int]]]) -> bool:
-    """Whether one of the lines that have a cell has another number of its row."""
+    """Whether a line that has a cell has another number of its row, or the cell has three and more."""
     others = [numbers for other, sets in having.items() if other[0] == place[0] and other != place for numbers in sets]
     return any(mine & numbers for numbers in others) or (bool(mine) and len(having[place]) > 2)
 
@@ -211,7 +231,6 @@ def _of_one_source(places: list[Place], sources: dict[Place, set[str]], traced: 
 
 Range = tuple[float, float]
 Function = Callable[[Range, Range], Range]
-
 
 
 def _computed(table: Table, column: int) -> set[int]:
