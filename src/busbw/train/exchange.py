@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from busbw.accel.attachment import Attachment
 from busbw.accel.codecs.base import ring_bytes
 from busbw.accel.ddp import attach
+from busbw.core.training import DEFAULT_BUCKET_MB
 from busbw.train.methods import Method
 from busbw.train.replay import Hook, unchanged
 
@@ -67,9 +68,13 @@ class Wrapped:
 
 
 def under_ddp(net: nn.Module, device: torch.device, bucket_mb: float) -> DistributedDataParallel:
-    """`net` under DistributedDataParallel. Gradients are views of buckets, which saves copies."""
+    """`net` under DistributedDataParallel. Gradients are views of buckets, which saves copies.
+
+    With DDP's default the first bucket is smaller than the others, as in a script that does not set bucket_cap_mb.
+    """
     devices = [device.index] if device.type == "cuda" else None
-    return DistributedDataParallel(net, device_ids=devices, bucket_cap_mb=bucket_mb, gradient_as_bucket_view=True)
+    limit = None if bucket_mb == DEFAULT_BUCKET_MB else bucket_mb
+    return DistributedDataParallel(net, device_ids=devices, bucket_cap_mb=limit, gradient_as_bucket_view=True)
 
 
 def still(net: nn.Module, device: torch.device, bucket_mb: float) -> DistributedDataParallel:
