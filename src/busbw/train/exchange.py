@@ -22,6 +22,7 @@ from busbw.train.replay import Hook, unchanged
 # The share of an fp32 gradient's bytes that torch's hooks send.
 SHARE = {"": 1.0, "bf16": 0.5, "fp16": 0.5}
 POWERSGD_RANK, POWERSGD_START = 1, 2  # start: steps before it begins, at least 2
+ONE_BUCKET_MB = 1e6
 
 
 @dataclass(slots=True)
@@ -86,8 +87,12 @@ def still(net: nn.Module, device: torch.device, bucket_mb: float) -> Distributed
 
 
 def wrap(net: nn.Module, method: Method, device: torch.device, bucket_mb: float, scaler: torch.amp.GradScaler) -> Wrapped:
-    """`net` under DistributedDataParallel with the hook of a method. `scaler` is that of the loop."""
-    made = under_ddp(net, device, bucket_mb)
+    """`net` under DistributedDataParallel with the hook of a method. `scaler` is that of the loop.
+
+    Torch's PowerSGD gets one bucket on CPUs: Gloo's threads call it in any order, and several buckets then wait for each other forever.
+    """
+    single = method.hook == "powersgd" and device.type == "cpu"
+    made = under_ddp(net, device, ONE_BUCKET_MB if single else bucket_mb)
     if method.settings is not None:
         attached = attach(made, method.settings, scaler=scaler)
         return Wrapped(made, attached, method, attached.exchange)
