@@ -89,7 +89,7 @@ def command(
     recommended exchange; if that falls short, with the next one. Changes no settings.
 
     All figures have intervals over --rounds. What is not faster beyond them is not recommended. If figures contradict each other, such as
-    a step alone that is longer than one with the network, nothing is recommended, and the exit code is 3.
+    a step alone that is longer than one with the network, or vary too much, nothing is recommended, and the exit code is 3.
 
     With --memory, MODEL is gpt: predicts whether it fits, the memory of GPU and host at the peak, and the step, for all states on the
     GPU, offloaded, and offloaded with streamed weights, and recommends one. Measures this machine's GPU, or takes its rates from options.
@@ -122,7 +122,7 @@ def command(
     answer(planning.footer(result, width()) if table else encoded(result).decode())
     if file is not None:
         save(encoded(result), file)  # earlier failures were only warnings
-    contradicting = planning.contradiction(result)
-    if contradicting and not table:
-        talk(contradicting.strip())
-    return int(Exit.UNKNOWN if contradicting else Exit.OK)
+    refusal = planning.refusal(result)
+    if refusal and not table:
+        talk(refusal.strip())
+    return int(Exit.UNKNOWN if refusal else Exit.OK)

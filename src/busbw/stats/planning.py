@@ -10,6 +10,7 @@ from busbw.stats.contradictions import Bound, Figure, broken
 from busbw.stats.rounds import Interval
 
 ALIKE = 0.02  # largest difference of two steps that is treated as none
+UNCLEAR = 2.0  # the ends of a share's interval may differ by this factor; beyond it, the rounds say nothing of use
 
 
 def step_interval(plan: Plan, one: Exchange) -> Interval | None:
@@ -45,14 +46,24 @@ def faster(plan: Plan, one: Exchange, other: Exchange) -> bool:
 
 
 def recommended(plan: Plan) -> Exchange | None:
-    """The exchange to use; None before the first one, or if the figures contradict each other.
+    """The exchange to use; None before the first one, if the figures contradict each other, or if the best is `unclear`."""
+    if not plan.exchanges or contradictions(plan) or unclear(plan):
+        return None
+    return _best(plan)
 
-    Of those that reach the target it is the least lossy; of those that lose the same the fastest; if none reaches the target, the least
+
+def unclear(plan: Plan) -> Exchange | None:
+    """The exchange that would be recommended, if its share of alone is known so badly that nothing can be said of it."""
+    best = _best(plan) if plan.exchanges else None
+    interval = share_interval(plan, best) if best else None
+    return best if interval and interval.high > UNCLEAR * interval.low else None
+
+
+def _best(plan: Plan) -> Exchange:
+    """Of those that reach the target the least lossy; of those that lose the same the fastest; if none reaches the target, the least
     lossy of those as fast as the fastest. Where no difference is seen, the first listed. A lossy one must be faster than all that lose
     nothing, beyond the interval.
     """
-    if not plan.exchanges or contradictions(plan):
-        return None
     fine = [one for one in plan.exchanges if plan.reaches(one)]
     if not fine:
         fastest = max(plan.exchanges, key=plan.share)

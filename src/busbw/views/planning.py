@@ -8,7 +8,7 @@ from busbw.core.transports import BY_NAME
 from busbw.stats import planning, rounds
 from busbw.views import training
 from busbw.views.columns import Column, fitting, line, wrapped
-from busbw.views.rounds import MS, contradiction_text, note, percent_plus_minus, plus_minus
+from busbw.views.rounds import MS, contradiction_text, note, percent_plus_minus, plus_minus, remedy
 
 MB = 1e6
 METHOD = 26  # characters
@@ -83,24 +83,29 @@ def rows(result: PlanResult, plan: Plan, width: int | None = None) -> str:
 
 
 def footer(result: PlanResult, width: int | None = None) -> str:
-    """What to do, the code that does it, and how predicted steps compare with measured ones; or which figures contradict each other."""
+    """What to do, the code that does it, and how predicted steps compare with measured ones; or why nothing is recommended."""
     text, plan = "", result.plan
     chosen = planning.recommended(plan) if plan else None
     if plan and chosen:
         text += wrapped(f"\n{_advice(plan, chosen)}{_alike(plan, chosen)}", width) + _lines(result, plan, chosen)
     if plan:
         text += wrapped("".join(_check(plan, one) for one in plan.exchanges if one.checked_s is not None), width)
-        text += wrapped(contradiction(result), width)
+        text += wrapped(refusal(result), width)
     return text + wrapped("".join(f"error: {error}\n" for error in result.errors), width)
 
 
-def contradiction(result: PlanResult) -> str:
-    """Which figures contradict each other, and what to do; '' if none do."""
-    return (
-        contradiction_text("no recommendation", planning.contradictions(result.plan), result, result.training.spec.rounds)
-        if result.plan
-        else ""
-    )
+def refusal(result: PlanResult) -> str:
+    """Why nothing is recommended, and what to do: figures contradict each other, or vary too much; '' if neither."""
+    plan, count = result.plan, result.training.spec.rounds
+    if plan is None:
+        return ""
+    if found := planning.contradictions(plan):
+        return contradiction_text("no recommendation", found, result, count)
+    one = planning.unclear(plan)
+    if one is None or (interval := planning.share_interval(plan, one)) is None:
+        return ""
+    between = f"between {100 * interval.low:.1f} and {100 * interval.high:.1f} % of alone"
+    return f"\nno recommendation: rounds differ too much: {label(one)} is {between}\nhint: {remedy(result, count)}\n"
 
 
 def render_all(result: PlanResult, width: int | None = None) -> str:

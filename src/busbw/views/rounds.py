@@ -37,7 +37,7 @@ def contradiction_text(lead: str, found: Sequence[Bound], result: Outcome, round
     if not found:
         return ""
     lines = dict.fromkeys(f"  {_bound(one)}\n" for one in found)
-    return f"\n{lead}: figures contradict each other:\n{''.join(lines)}hint: {_hint(result, rounds)}\n"
+    return f"\n{lead}: figures contradict each other:\n{''.join(lines)}hint: {remedy(result, rounds)}\n"
 
 
 def _bound(one: Bound) -> str:
@@ -56,7 +56,8 @@ def _figure(one: Figure) -> str:
     return f"{text} ({scale * interval.low:.{decimals}f} to {scale * interval.high:.{decimals}f})"
 
 
-def _hint(result: Outcome, rounds: int) -> str:
+def remedy(result: Outcome, rounds: int) -> str:
+    """What makes figures vary less."""
     crowded = crowding(result)
     first = f"{crowded}: start at most one for each core" if crowded else "measure while nothing else runs on these hosts"
     return f"{first}, or measure for longer: --rounds {2 * rounds}"

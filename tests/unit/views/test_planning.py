@@ -2,6 +2,7 @@
 
 import msgspec
 
+from busbw.core.planning import ExchangeRound
 from busbw.views import planning
 from busbw.views.registry import render
 
@@ -71,6 +72,18 @@ def test_figures_that_contradict_each_other_allow_no_recommendation(planned_in_r
         "no recommendation: figures contradict each other:",
         f"  {alone} 151.00 ms (138.29 to 163.71)",
         f"  {alone} with 4 MB buckets 151.50 ms (145.15 to 157.85)",
+        "hint: 2 ranks share 1 core: start at most one for each core, or measure for longer: --rounds 4",
+    ]
+
+
+def test_rounds_that_differ_too_much_allow_no_recommendation(planned_in_rounds):
+    plan = planned_in_rounds.plan
+    plan.exchanges[1].checks.clear()
+    plan.exchanges[1].checked_s = None
+    plan.exchanges[1].rounds[0] = ExchangeRound([0.22, 0.29], [0.001, 0.001])
+    assert planning.footer(planned_in_rounds).splitlines() == [
+        "",
+        "no recommendation: rounds differ too much: none, 4 MB buckets is between 8.9 and 74.2 % of alone",
         "hint: 2 ranks share 1 core: start at most one for each core, or measure for longer: --rounds 4",
     ]
 
