@@ -9,28 +9,30 @@ from busbw.cli.main import guarded
 HANG_S = 300  # ranks import PyTorch twice, for minutes where other processes use all cores
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(HANG_S + 60)]
 
-SMALL = ("--batch-size", "2", "--warmup", "1", "--steps", "3", "--replays", "2")
+SMALL = ("--batch-size", "2", "--warmup", "1", "--steps", "3", "--replays", "1", "--rounds", "1")
 
 
 def test_plan_times_all_methods_and_checks_the_recommended(run, tmp_path, capsys):
-    # Every exchange reaches 0.01 %, also on a busy machine, so that the one that loses least is recommended, and checked once.
+    # Every exchange reaches 0.01 %, also on a busy machine, so that one that loses nothing is recommended, and checked.
     words = ("-n", "2", "--compare", "none,torch-fp16,int8+host,int8,topk", "--try", "as-is,busbw", "--bucket-mb", "2", "--target", "0.01%")
     done = run("busbw", "plan", "mlp-small", *SMALL, *words, "--json", "p.json", limit_s=HANG_S, BUSBW_PLUGIN="/none.so")
-    assert done.code == 0, done.err
     lines = done.out.splitlines()
+    contradicting = "no recommendation: figures contradict each other:" in lines  # ranks compete for processors with whatever else runs
+    assert done.code == (3 if contradicting else 0), done.err
     assert lines[0] == "# mlp-small: 1,300,456 parameters, 5.2 MB of gradients a step"
     assert " buckets, the last of " in lines[3]
-    assert [line.split()[:2] for line in lines[6:10]] == [["as-is", name] for name in ("none", "torch-fp16", "int8", "topk")]
+    assert [line.split()[1] for line in lines if line.startswith("as-is ")] == ["none", *3 * ["none,"], "torch-fp16", "int8", "topk"]
     plan = json.loads((tmp_path / "p.json").read_text())["plan"]
     assert sum(bucket["nbytes"] for bucket in plan["buckets"]) == 4 * 1_300_456
     ready = [bucket["ready_s"] for bucket in plan["buckets"]]
     assert len(ready) > 1
     assert ready == sorted(ready)
     assert ready[-1] < plan["still_s"]
-    assert all(len(one["bucket_s"]) == len(ready) and min(one["bucket_s"]) > 0 for one in plan["exchanges"])
-    assert [one["method"] for one in plan["exchanges"] if one["checked_s"]] == ["none"]
-    assert [line.split()[1] for line in lines if line.startswith("checked: ")] == ["none"]
-    assert ", which took " in done.out
+    assert [one["bucket_mb"] for one in plan["exchanges"]] == [None, 1, 4, 25, None, None, None]
+    assert all(len(one["rounds"]) == 1 and min(one["bucket_s"]) > 0 for one in plan["exchanges"])
+    checked = [one["method"] for one in plan["exchanges"] if one["checked_s"]]
+    assert set(checked) == {"none"} or (contradicting and not checked)
+    assert [line.split()[1].strip(",") for line in lines if line.startswith("checked: ")] == checked
     # What a rank or the machine lacks is named, and the rest stands.
     assert "busbw plan: int8+host is skipped: host staging is not possible: rank 0: BUSBW_PLUGIN=/none.so: no such file" in done.err
     assert "note: busbw could not be measured: " in done.err

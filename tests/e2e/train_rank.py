@@ -21,5 +21,5 @@ def methods_in_turn() -> tuple[int, str]:
 
 
 def a_language_model() -> tuple[int, str]:
-    steps = ("--batch-size", "1", "--warmup", "1", "--iters", "1", "--batches", "1")
+    steps = ("--batch-size", "1", "--warmup", "1", "--iters", "1", "--batches", "1", "--rounds", "1")
     return _said("gpt-small", "--sequence", "8", *steps, "--precision", "fp16", "--accel", "topk", "--format", "json")

@@ -1,5 +1,6 @@
 """`busbw plan`: which exchange of gradients hides the network and loses least."""
 
+import contextlib
 import os
 from typing import Any
 
@@ -9,7 +10,7 @@ from busbw.cli import plan_states
 from busbw.cli.output import Output
 from busbw.cli.parameters import COUNT, Share, argv, not_empty
 from busbw.cli.shared_options import format_option, result_file, result_options, start_options, take_where, training_options
-from busbw.cli.streams import answer
+from busbw.cli.streams import ReaderGone, answer, talk
 from busbw.cli.terminal import width
 from busbw.cli.train_states import states_options, take_states
 from busbw.core import transports
@@ -19,7 +20,7 @@ from busbw.core.planning import PlanSpec
 from busbw.core.result import AnyResult, PlanResult
 from busbw.core.training import TrainSpec
 from busbw.launch import environment
-from busbw.measure.events import Event, Exchanged, Started, Surveyed
+from busbw.measure.events import Ended, Event, Started
 from busbw.measure.job import PlanJob
 from busbw.measure.record import Record, check_writable, encoded, save
 from busbw.session.planning import Planner, defaults
@@ -30,22 +31,31 @@ from busbw.views import planning
 
 
 class PlanOutput(Output):
-    """Prints the plan over one transport as it is measured; the header only for the `first`."""
+    """Prints the plan over one transport when its last round is measured, or the run has ended early; the header only for the `first`."""
 
     def __init__(self, *, first: bool) -> None:
         super().__init__(Record(), save_unasked=False)
         self.first = first
+        self._shown = False
 
     def show(self, event: Event, result: AnyResult) -> None:
-        """Header, then a line for each exchange."""
-        if not isinstance(result, PlanResult):
-            return
-        if isinstance(event, Started) and self.first:
+        """The header before the first round, and all lines after the last."""
+        if isinstance(event, Started) and self.first and isinstance(result, PlanResult):
             answer(planning.header(result, width()))
-        elif isinstance(event, Surveyed) and self.first:
-            answer(planning.surveyed(result, event.plan, width()))
-        elif isinstance(event, Exchanged) and result.plan:
-            answer(planning.row(result, result.plan, event.exchange, width()))
+        elif isinstance(event, Ended):
+            self._lines(result)
+
+    def run_aborted(self, reason: str) -> str:
+        """Print what was measured."""
+        if self.record.result is not None:
+            with contextlib.suppress(ReaderGone):  # the reason of the end is to be said in any case
+                self._lines(self.record.result)
+        return super().run_aborted(reason)
+
+    def _lines(self, result: AnyResult) -> None:
+        if isinstance(result, PlanResult) and result.plan and not self._shown:
+            self._shown = True
+            answer((planning.surveyed(result, result.plan, width()) if self.first else "") + planning.rows(result, result.plan, width()))
 
 
 @click.command("plan", context_settings={"help_option_names": ["-h", "--help"]})
@@ -58,9 +68,10 @@ class PlanOutput(Output):
 @states_options
 @plan_states.memory_options
 @click.option("--target", type=Share(0, 1, closed=True), default="95%", show_default=True, help="share of a rank's own rate to reach")
-@click.option("--warmup", type=click.IntRange(1), default=5, show_default=True, help="uncounted steps before each measurement")
-@click.option("--steps", "batches", type=COUNT, default=20, show_default=True, help="steps of each measurement and of each check")
-@click.option("--replays", type=COUNT, default=5, show_default=True, help="timed repetitions of each exchange")
+@click.option("--rounds", type=COUNT, default=4, show_default=True, help="times to measure everything in turn; one gives no intervals")
+@click.option("--warmup", type=click.IntRange(1), default=3, show_default=True, help="uncounted steps before each measurement")
+@click.option("--steps", "batches", type=COUNT, default=5, show_default=True, help="steps of each measurement and check in a round")
+@click.option("--replays", type=COUNT, default=2, show_default=True, help="timed repetitions of each exchange in a round")
 @click.option(
     "--check", type=click.Choice(("best", "all", "none")), default="best", show_default=True, help="exchanges to check by training"
 )
@@ -73,9 +84,12 @@ def command(
 ) -> int:  # fmt: skip
     """Recommend how to exchange the gradients of MODEL: the exchange that hides the network and loses least.
 
-    Measures a step of each rank alone, when DDP's buckets are ready in it, and the exchange of each bucket with every method and
-    transport. Predicts the step from these, then trains with the recommended exchange; if that falls short, with the next one. Changes
-    no settings.
+    Measures a step of each rank alone, when DDP's buckets are ready in it, and the exchange of each bucket: by plain DDP with buckets of
+    several sizes, which lose nothing, then with every method, over every transport. Predicts the step from these, then trains with the
+    recommended exchange; if that falls short, with the next one. Changes no settings.
+
+    All figures have intervals over --rounds. What is not faster beyond them is not recommended. If figures contradict each other, such as
+    a step alone that is longer than one with the network, or vary too much, nothing is recommended, and the exit code is 3.
 
     With --memory, MODEL is gpt: predicts whether it fits, the memory of GPU and host at the peak, and the step, for all states on the
     GPU, offloaded, and offloaded with streamed weights, and recommends one. Measures this machine's GPU, or takes its rates from options.
@@ -108,4 +122,7 @@ def command(
     answer(planning.footer(result, width()) if table else encoded(result).decode())
     if file is not None:
         save(encoded(result), file)  # earlier failures were only warnings
-    return int(Exit.OK)
+    refusal = planning.refusal(result)
+    if refusal and not table:
+        talk(refusal.strip())
+    return int(Exit.UNKNOWN if refusal else Exit.OK)

@@ -7,8 +7,11 @@ import click
 from busbw.cli import shared_options as shared
 from busbw.cli.output import JsonOutput, TrainOutput, exit_code, print_command
 from busbw.cli.parameters import COUNT, argv, not_empty
+from busbw.cli.streams import talk
 from busbw.cli.train_states import on_one_gpu, states_options, take_states, train, with_defaults
 from busbw.core.errors import UsageError
+from busbw.core.exits import Exit
+from busbw.core.result import TrainResult
 from busbw.core.training import TrainSpec
 from busbw.measure.job import TrainJob
 from busbw.measure.record import Record
@@ -17,6 +20,7 @@ from busbw.session.start import run
 from busbw.session.where import Where
 from busbw.train.methods import NONE, parse_all
 from busbw.train.names import known
+from busbw.views import training
 
 
 @click.command("train", context_settings={"help_option_names": ["-h", "--help"]})
@@ -29,10 +33,10 @@ from busbw.train.names import known
 @states_options
 @click.option("--offload", is_flag=True, help="gpt only: the same as --compare compute,offload")
 @click.option("--largest", is_flag=True, help="gpt only: find the largest model of this width that trains by each method")
-@click.option("--warmup", type=click.IntRange(1), default=10, show_default=True, help="uncounted steps before each method")
-@click.option("--iters", type=COUNT, default=10, show_default=True, help="iterations; each gives a rate")
-@click.option("--batches", type=COUNT, default=10, show_default=True, help="steps per iteration")
-@click.option("--rounds", type=COUNT, default=1, show_default=True, help="times to run all methods in turn")
+@click.option("--warmup", type=click.IntRange(1), default=5, show_default=True, help="uncounted steps before each method in a round")
+@click.option("--iters", type=COUNT, default=4, show_default=True, help="iterations in a round; each gives a rate")
+@click.option("--batches", type=COUNT, default=5, show_default=True, help="steps per iteration")
+@click.option("--rounds", type=COUNT, default=4, show_default=True, help="times to run all methods in turn; one gives no intervals")
 @shared.start_options
 @shared.net_option
 @shared.dry_run_option
@@ -46,7 +50,8 @@ def command(
 
     Models: vgg16, resnet50 (torchvision's), gpt2, gpt-small, mlp, mlp-small. Methods: none (plain DDP), torch-bf16, torch-fp16 and
     torch-powersgd (torch's own hooks), and methods and settings of busbw.accel joined by +, such as 2d+int8 or topk+ratio=0.001.
-    The reference page on training lists them all.
+    The reference page on training lists them all. Shares and parts of a step have intervals over --rounds. If figures contradict each
+    other, such as a step alone that is longer than one with the network, the exit code is 3.
 
     The model gpt has any size (--params) and compares where its weights, gradients and AdamW's states are kept: compute, adamw, offload,
     fsdp2, fsdp2-offload, torchao and deepspeed, with settings as in offload+gpu_share=0.1. It runs on one GPU unless -n or --hosts says
@@ -73,4 +78,8 @@ def command(
         table = json_name != "-" and format_name == "table"
         return train(job, where, shared.result_file(json_name), largest=largest, force=force, table=table)
     output = JsonOutput if json_name == "-" or format_name == "json" else TrainOutput
-    return exit_code(run(job, where, output(Record(shared.result_file(json_name), overwrite=force))))
+    result = run(job, where, output(Record(shared.result_file(json_name), overwrite=force)))
+    contradicting = training.contradiction(result) if isinstance(result, TrainResult) else ""
+    if contradicting and output is JsonOutput:
+        talk(contradicting.strip())
+    return int(Exit.UNKNOWN) if contradicting else exit_code(result)

@@ -26,7 +26,7 @@ from busbw.train.names import GPT
 from busbw.train.states.methods import DEFAULT, parse_all
 from busbw.views import states
 
-DEFAULT_STEPS = {"warmup": 3, "iters": 10, "batches": 1}  # its steps take seconds
+DEFAULT_STEPS = {"warmup": 3, "iters": 10, "batches": 1, "rounds": 1}  # its steps take seconds
 states_options = options(
     click.option("--params", default="", callback=not_empty, help="gpt only: number of parameters, like 1.5B"),
     click.option(

@@ -9,6 +9,7 @@ from busbw.core.gpt_shape import GptShape
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 ALONE = "alone"  # each rank trains on its own: the baseline of all methods
 COMPUTE = "compute"  # forward and backward without an update: the baseline of ways to keep a model's states
+DEFAULT_BUCKET_MB = 25.0  # DDP's own: its first bucket then holds 1 MB, so that the first exchange begins early
 NORMAL_95 = 1.96  # standard deviations, as in Horovod's benchmark
 
 
@@ -40,7 +41,7 @@ class TrainSpec(msgspec.Struct, frozen=True, kw_only=True):
     batches: int = 10
     rounds: int = 1
     methods: tuple[str, ...] = ("none",)
-    bucket_mb: float = 25.0
+    bucket_mb: float = DEFAULT_BUCKET_MB
     states: StatesSpec | None = None
 
 

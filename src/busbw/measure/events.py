@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from busbw.core import reports, wire
-from busbw.core.planning import Exchange, Plan
+from busbw.core.planning import Plan
 from busbw.core.replaying import Replay
 from busbw.core.result import AnyResult, Link, Row
 from busbw.core.training import TrainRun
@@ -53,15 +53,9 @@ class Trained(msgspec.Struct, tag="trained", tag_field="event"):
 
 
 class Surveyed(msgspec.Struct, tag="surveyed", tag_field="event"):
-    """A plan, before any method's exchanges."""
+    """A plan with all that is measured so far."""
 
     plan: Plan
-
-
-class Exchanged(msgspec.Struct, tag="exchanged", tag_field="event"):
-    """One method's exchanges are measured."""
-
-    exchange: Exchange
 
 
 class Played(msgspec.Struct, tag="played", tag_field="event"):
@@ -98,7 +92,7 @@ class Ended(msgspec.Struct, tag="ended", tag_field="event"):
     links: list[Link] = []
 
 
-Event: TypeAlias = Started | RowDone | Iteration | Trained | Surveyed | Exchanged | Played | Trying | Tried | Note | Ended
+Event: TypeAlias = Started | RowDone | Iteration | Trained | Surveyed | Played | Trying | Tried | Note | Ended
 Emit = Callable[[Event], None]
 
 

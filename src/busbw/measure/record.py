@@ -16,7 +16,7 @@ from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.frontend_texts import frontend_text
 from busbw.core.masking import masked
 from busbw.core.result import AnyResult, PlanResult, ReplayResult, Result, TrainResult
-from busbw.measure.events import Ended, Event, Exchanged, Played, RowDone, Started, Surveyed, Trained, now
+from busbw.measure.events import Ended, Event, Played, RowDone, Started, Surveyed, Trained, now
 from busbw.model.findings import findings
 
 OWNER_ONLY = 0o600
@@ -64,8 +64,6 @@ class Record:
             result.training.runs.append(event.run)
         elif isinstance(event, Surveyed) and isinstance(result, PlanResult):
             result.plan = event.plan
-        elif isinstance(event, Exchanged) and isinstance(result, PlanResult) and result.plan:
-            result.plan.exchanges.append(event.exchange)
         elif isinstance(event, Played) and isinstance(result, ReplayResult):
             result.replay = event.replay
         elif isinstance(event, Ended) and result is not None:

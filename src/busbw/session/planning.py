@@ -5,14 +5,16 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 import msgspec
 
 from busbw.accel.methods import CODECS
 from busbw.core import transports
 from busbw.core.errors import BusbwError
-from busbw.core.planning import AS_IS, Exchange
+from busbw.core.planning import AS_IS, CheckRound, Exchange
 from busbw.core.result import PlanResult, TrainResult
+from busbw.core.training import Training
 from busbw.core.transports import Transport
 from busbw.engines.registry import torch_gpus
 from busbw.host import net_plugin
@@ -21,6 +23,8 @@ from busbw.measure.record import encoded, save
 from busbw.session.sink import Sink
 from busbw.session.start import run
 from busbw.session.where import Where
+from busbw.stats.planning import recommended
+from busbw.stats.training import parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class Planner:
                 new = sink.record.result
                 if isinstance(new, PlanResult) and whole and whole.plan and new.plan:
                     whole.plan.exchanges += new.plan.exchanges
+                    whole.plan.runs += new.plan.runs
                 elif isinstance(new, PlanResult):
                     whole = whole or new
                 self._save(whole, sink)
@@ -77,17 +82,21 @@ class Planner:
             return
         if check == "all":
             for transport in wanted:
-                self._train(transport, [one for one in plan.exchanges if one.transport == transport.name])
+                mine = [one for one in plan.exchanges if one.transport == transport.name]
+                for size in dict.fromkeys(one.bucket_mb for one in mine):
+                    self._train(transport, [one for one in mine if one.bucket_mb == size])
         else:
-            while (best := plan.recommended()) and best.checked_s is None and self._train(transports.BY_NAME[best.transport], [best]):
+            while (best := recommended(plan)) and best.checked_s is None and self._train(transports.BY_NAME[best.transport], [best]):
                 self._save(whole, self.sink(False))
         self._save(whole, self.sink(False))
 
     def _train(self, transport: Transport, exchanges: Sequence[Exchange]) -> bool:
-        """Train with each exchange and store its step; whether all of them were trained."""
+        """Train with each exchange, all with buckets of one size, and store its steps; whether all of them were trained."""
         sink = self.sink(False)
         common = {name: getattr(self.job, name) for name in Job.__struct_fields__}
         spec = msgspec.structs.replace(self.job.training, methods=tuple(one.method for one in exchanges))
+        if exchanges and exchanges[0].bucket_mb is not None:
+            spec = msgspec.structs.replace(spec, bucket_mb=exchanges[0].bucket_mb)
         try:
             if exchanges:
                 self._run(transport, TrainJob(training=spec, **common), sink)
@@ -96,8 +105,15 @@ class Planner:
         finally:
             result = sink.record.result
             for one in exchanges:
-                one.checked_s = result.training.step_s(one.method) if isinstance(result, TrainResult) else None
-        return all(one.checked_s for one in exchanges)
+                one.checks = checks(result.training, one.method) if isinstance(result, TrainResult) else []
+                one.checked_s = fmean(each.step_s for each in one.checks) if one.checks else None
+        return all(one.checks for one in exchanges)
+
+
+def checks(made: Training, method: str) -> list[CheckRound]:
+    """The rounds of a training by one method."""
+    found = parts(made, method)
+    return [CheckRound(alone, step) for alone, step in zip(found.alone_s, found.step_s, strict=True)]
 
 
 @contextlib.contextmanager

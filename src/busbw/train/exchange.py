@@ -15,12 +15,14 @@ from torch.nn.parallel import DistributedDataParallel
 from busbw.accel.attachment import Attachment
 from busbw.accel.codecs.base import ring_bytes
 from busbw.accel.ddp import attach
+from busbw.core.training import DEFAULT_BUCKET_MB
 from busbw.train.methods import Method
 from busbw.train.replay import Hook, unchanged
 
 # The share of an fp32 gradient's bytes that torch's hooks send.
 SHARE = {"": 1.0, "bf16": 0.5, "fp16": 0.5}
 POWERSGD_RANK, POWERSGD_START = 1, 2  # start: steps before it begins, at least 2
+ONE_BUCKET_MB = 1e6
 
 
 @dataclass(slots=True)
@@ -67,9 +69,13 @@ class Wrapped:
 
 
 def under_ddp(net: nn.Module, device: torch.device, bucket_mb: float) -> DistributedDataParallel:
-    """`net` under DistributedDataParallel. Gradients are views of buckets, which saves copies."""
+    """`net` under DistributedDataParallel. Gradients are views of buckets, which saves copies.
+
+    With DDP's default the first bucket is smaller than the others, as in a script that does not set bucket_cap_mb.
+    """
     devices = [device.index] if device.type == "cuda" else None
-    return DistributedDataParallel(net, device_ids=devices, bucket_cap_mb=bucket_mb, gradient_as_bucket_view=True)
+    limit = None if bucket_mb == DEFAULT_BUCKET_MB else bucket_mb
+    return DistributedDataParallel(net, device_ids=devices, bucket_cap_mb=limit, gradient_as_bucket_view=True)
 
 
 def still(net: nn.Module, device: torch.device, bucket_mb: float) -> DistributedDataParallel:
@@ -81,8 +87,12 @@ def still(net: nn.Module, device: torch.device, bucket_mb: float) -> Distributed
 
 
 def wrap(net: nn.Module, method: Method, device: torch.device, bucket_mb: float, scaler: torch.amp.GradScaler) -> Wrapped:
-    """`net` under DistributedDataParallel with the hook of a method. `scaler` is that of the loop."""
-    made = under_ddp(net, device, bucket_mb)
+    """`net` under DistributedDataParallel with the hook of a method. `scaler` is that of the loop.
+
+    Torch's PowerSGD gets one bucket on CPUs: Gloo's threads call it in any order, and several buckets then wait for each other forever.
+    """
+    single = method.hook == "powersgd" and device.type == "cpu"
+    made = under_ddp(net, device, ONE_BUCKET_MB if single else bucket_mb)
     if method.settings is not None:
         attached = attach(made, method.settings, scaler=scaler)
         return Wrapped(made, attached, method, attached.exchange)

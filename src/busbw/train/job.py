@@ -2,6 +2,10 @@
 
 import os
 import platform
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
 
 from busbw.core.errors import UsageError
 from busbw.core.result import PlanResult, TrainResult
@@ -61,11 +65,26 @@ def train(job: TrainJob | PlanJob, control: Control, emit: Emit, enter_phase: En
 
 
 def share_processors(control: Control) -> None:
-    """Divide the processors of a host between its ranks. With more threads than cores, threads wait for each other; and under mpirun
+    """Divide the processors of a machine between its ranks. With more threads than cores, threads wait for each other; and under mpirun
     torch begins with a single thread (see busbw.accel.host_threads).
     """
     import torch
 
-    hosts = control.allgather(platform.node())
+    own = (machine(), sorted(os.sched_getaffinity(0)))
+    every = control.allgather(own)
     if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // hosts.count(platform.node())))
+        torch.set_num_threads(share_of(own, every))
+
+
+def machine() -> str:
+    """What containers and emulated hosts on one machine have in common; the host's name where it cannot be read."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return platform.node()
+
+
+def share_of(own: tuple[str, list[int]], every: Sequence[tuple[str, list[int]]]) -> int:
+    """The threads of a rank, at least 1: each core of a machine is divided by the ranks that may use it. Ranks are machine and cores."""
+    users = Counter(core for where, cores in every if where == own[0] for core in cores)
+    return max(1, int(sum(Fraction(1, users[core]) for core in own[1])))

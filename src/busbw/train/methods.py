@@ -49,6 +49,11 @@ class Method:
         return self.settings is None and not self.hook
 
     @property
+    def settles(self) -> int:
+        """Exchanges of a new hook until each takes as long as the next, if the same method has run before in this process."""
+        return 3 if self.hook == "powersgd" else 1  # torch's PowerSGD begins with two dense ones
+
+    @property
     def loss(self) -> int:
         """An index into core.planning.LOSSES."""
         if self.settings is None:

@@ -49,12 +49,21 @@ class Replayed:
         """The recorded gradient."""
         return self._gradient
 
+    @property
+    def nbytes(self) -> int:
+        """Its size."""
+        return int(self._gradient.numel() * self._gradient.element_size())
+
 
 @dataclass(slots=True)
 class Recorder:
-    """Records DDP's buckets. `steps` has the start of each step, then the time each bucket was ready. `keep`: also copy buckets."""
+    """Records DDP's buckets. `steps` has the start of each step, then the time each bucket was ready.
+
+    While `keep` is set, buckets are recorded too: with a `copy` of their gradients, or with zeros that take no memory.
+    """
 
     device: torch.device
+    copy: bool = True
     keep: bool = False
     steps: list[list[Any]] = field(default_factory=list)
     buckets: list[Replayed] = field(default_factory=list)
@@ -74,7 +83,8 @@ class Recorder:
         """A DDP communication hook that records the bucket and exchanges nothing."""
         self.steps[-1].append(self._now())
         if self.keep:
-            flat = bucket.buffer().detach().clone()
+            flat = bucket.buffer().detach()
+            flat = flat.clone() if self.copy else flat.new_zeros(1).expand(flat.numel())
             self.buckets.append(Replayed(bucket.index(), list(bucket.parameters()), flat, last=bucket.is_last()))
         return unchanged(None, bucket)
 

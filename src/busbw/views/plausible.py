@@ -1,16 +1,17 @@
 """Checks what was read from a file, so that views can show it: files come from other tools and newer versions, or were edited."""
 
 import math
+from collections.abc import Iterable
 
 from busbw.core.errors import UsageError
-from busbw.core.planning import LOSSES, Plan
+from busbw.core.planning import LOSSES, Exchange, Plan, PlanRun
 from busbw.core.result import AnyResult, Cell, PlanResult, ReplayResult, Result, Row
 from busbw.core.training import TrainRun
 from busbw.core.transports import BY_NAME as TRANSPORTS
 from busbw.views import reading
 
 MOST = (1 << 63) - 1  # NCCL counts with 64 bits
-LONGEST_S = 1e12  # squares of samples must stay finite
+SHORTEST_S, LONGEST_S = 1e-12, 1e12  # ratios and squares of samples must stay finite
 NEWER = "read it with the busbw that wrote it, or a newer one"
 
 
@@ -64,24 +65,76 @@ def _check_samples(samples_s: list[float], skipped: int, where: str) -> None:
 def _check_run(run: TrainRun) -> None:
     if run.failed:
         return
+    where = f"the training by {run.method}"
     if not run.steps_s or not run.rates:
-        raise UsageError(f"the training by {run.method} has no steps", reading.FORMATS)
-    _check_samples(run.steps_s, 0, f"the training by {run.method}")
+        raise UsageError(f"{where} has no steps", reading.FORMATS)
+    _check_steps([*run.steps_s, *run.silent_s], where)
     for rate in run.rates:
-        if not 0 <= rate < math.inf:
-            raise UsageError(f"the training by {run.method}: a rate of {rate:g}", reading.FORMATS)
+        if not SHORTEST_S <= rate <= LONGEST_S / SHORTEST_S:
+            raise UsageError(f"{where}: a rate of {rate:g}", reading.FORMATS)
+
+
+def _check_steps(steps_s: Iterable[float], where: str) -> None:
+    for step in steps_s:
+        if not SHORTEST_S <= step <= LONGEST_S:
+            raise UsageError(f"{where}: a step of {step:g} seconds", reading.FORMATS)
+
+
+def _check_times(times_s: Iterable[float], where: str) -> None:
+    for time in times_s:
+        if not 0 <= time <= LONGEST_S:
+            raise UsageError(f"{where}: a time of {time:g} seconds", reading.FORMATS)
 
 
 def _check_plan(plan: Plan) -> None:
-    if not plan.buckets or not plan.alone_s > 0 or not plan.still_s > 0:
-        raise UsageError("the plan has no measured step or no bucket", reading.FORMATS)
+    if not plan.buckets:
+        raise UsageError("the plan has no bucket", reading.FORMATS)
+    _check_steps([plan.alone_s, plan.still_s], "the plan")
+    _check_times([bucket.ready_s for bucket in plan.buckets], "the plan's buckets")
+    for run in plan.runs:
+        _check_plan_run(run)
     for one in plan.exchanges:
-        where = f"the plan's exchange by {one.method}"
-        if one.transport not in TRANSPORTS:
-            raise UsageError(f"{where}: the transport is '{one.transport}', this busbw knows {', '.join(TRANSPORTS)}", NEWER)
-        if not 0 <= one.loss < len(LOSSES):
-            raise UsageError(f"{where}: the loss is {one.loss}, this busbw knows 0 to {len(LOSSES) - 1}", NEWER)
-        if len(one.bucket_s) != len(plan.buckets):
-            raise UsageError(f"{where}: {len(one.bucket_s)} times for {len(plan.buckets)} buckets", reading.FORMATS)
-        if min(one.bucket_s) < 0 or (one.checked_s is not None and one.checked_s <= 0):
-            raise UsageError(f"{where}: a bucket takes less than 0 s, or its checked step no time", reading.FORMATS)
+        _check_exchange(plan, one, f"the plan's exchange by {one.method}")
+
+
+def _check_plan_run(run: PlanRun) -> None:
+    where = f"the plan's steps over {run.transport}"
+    if not run.alone_s or not run.layouts:
+        raise UsageError(f"{where}: there are none", reading.FORMATS)
+    _check_steps(run.alone_s, where)
+    for layout in run.layouts:
+        if not layout.rounds or not all(each.buckets for each in layout.rounds):
+            raise UsageError(f"{where}: a round without a bucket", reading.FORMATS)
+        _check_steps([each.still_s for each in layout.rounds], where)
+        _check_times([bucket.ready_s for each in layout.rounds for bucket in each.buckets], where)
+
+
+def _check_exchange(plan: Plan, one: Exchange, where: str) -> None:
+    if one.transport not in TRANSPORTS:
+        raise UsageError(f"{where}: the transport is '{one.transport}', this busbw knows {', '.join(TRANSPORTS)}", NEWER)
+    if not 0 <= one.loss < len(LOSSES):
+        raise UsageError(f"{where}: the loss is {one.loss}, this busbw knows 0 to {len(LOSSES) - 1}", NEWER)
+    if one.rounds:
+        _check_rounds(plan, one, where)
+    elif len(one.bucket_s) != len(plan.buckets):
+        raise UsageError(f"{where}: {len(one.bucket_s)} times for {len(plan.buckets)} buckets", reading.FORMATS)
+    if min(one.bucket_s, default=-1) < 0 or (one.checked_s is not None and one.checked_s <= 0):
+        raise UsageError(f"{where}: a bucket takes less than 0 s, or its checked step no time", reading.FORMATS)
+    _check_times([*one.bucket_s, *one.busy_s], where)
+    steps = [step for each in one.checks for step in (each.alone_s, each.step_s)]
+    _check_steps([*steps, *([one.checked_s] if one.checked_s is not None else [])], where)
+
+
+def _check_rounds(plan: Plan, one: Exchange, where: str) -> None:
+    """Each round has a time for each of its buckets."""
+    run = next((run for run in plan.runs if run.transport == one.transport), None)
+    try:
+        layout = run.layout(one.bucket_mb) if run is not None else None
+    except KeyError:
+        layout = None
+    if layout is None:
+        raise UsageError(f"{where}: it has rounds, but the plan has no steps for it", reading.FORMATS)
+    for own, around in zip(one.rounds, layout.rounds, strict=False):
+        if len(own.bucket_s) != len(around.buckets) or (own.busy_s and len(own.busy_s) != len(own.bucket_s)):
+            raise UsageError(f"{where}: {len(own.bucket_s)} times for {len(around.buckets)} buckets", reading.FORMATS)
+        _check_times([*own.bucket_s, *own.busy_s], where)

@@ -1,11 +1,15 @@
 """A training benchmark for people: the lines that Horovod's benchmark prints, and below them a table of all methods."""
 
-from statistics import quantiles
+from collections.abc import Sequence
+from statistics import median, quantiles
 
 from busbw.core.result import Outcome, PlanResult, TrainResult
 from busbw.core.training import ALONE, Training
+from busbw.stats import rounds
+from busbw.stats.training import contradictions, parts, share_interval
 from busbw.views.columns import Column, aligned, wrapped
 from busbw.views.formats import finding_text, known, library, machine
+from busbw.views.rounds import contradiction_text, note, percent_plus_minus, plus_minus
 
 MB = 1e6
 LEAST = "~0"
@@ -62,9 +66,14 @@ def footer(result: TrainResult, width: int | None = None) -> str:
     made = result.training
     names = list(dict.fromkeys(run.method for run in made.runs))
     table = "\n" + aligned(_columns(result), names, width, DROP_ORDER) if names else ""
-    text = (LEAST_NOTE if LEAST in table else "") + _perfect(made)
+    text = (LEAST_NOTE if LEAST in table else "") + _perfect(made) + contradiction(result)
     text += "".join(f"error: {error}\n" for error in result.errors)
     return table + wrapped(text + "".join(map(finding_text, result.findings)), width)
+
+
+def contradiction(result: TrainResult) -> str:
+    """Which figures contradict each other, and what to do; '' if none do."""
+    return contradiction_text("no comparison", contradictions(result.training), result, result.training.spec.rounds)
 
 
 def render_all(result: TrainResult, width: int | None = None) -> str:
@@ -76,10 +85,14 @@ def render_all(result: TrainResult, width: int | None = None) -> str:
 
 
 def _perfect(made: Training) -> str:
+    """DDP's own cost, and what `+-` means in the table."""
     still, alone = made.silent_s(ALONE), made.step_s(ALONE)
     if not still or not alone:
         return ""
-    return f"\non a perfect network a step under DDP takes {1e3 * still:.2f} ms, {100 * alone / still:.1f} % of alone\n"
+    both = [(median(run.steps_s), median(run.silent_s)) for run in made.of(ALONE) if run.silent_s]
+    share = percent_plus_minus(alone / still, rounds.of_ratio([one / other for one, other in both]))
+    means = f"\n{said}; after a rate it is 1.96 standard deviations of an iteration" if (said := note(len(both))) else ""
+    return f"{means}\non a perfect network a step under DDP takes {1e3 * still:.2f} ms, {share} of alone\n"
 
 
 def _columns(result: TrainResult) -> list[Column]:
@@ -88,12 +101,12 @@ def _columns(result: TrainResult) -> list[Column]:
     return [
         Column(title="method", value=str, left=True),
         Column(title=f"{made.unit}/s per {device(result)}", value=lambda name: known(made.rate(name), rate_text)),
-        Column(title="of alone", value=lambda name: known(made.efficiency(name), lambda share: f"{100 * share:.1f} %")),
+        Column(title="of alone", value=lambda name: _share(made, name)),
         Column(title="step ms", value=lambda name: known(made.step_s(name), lambda step: f"{1e3 * step:.2f}")),
         Column(title="10 % - 90 %", value=lambda name: _tenths(made, name)),
-        Column(title="exposed ms", value=lambda name: _part(name, made.exposed_s(name))),
-        Column(title="codec ms", value=lambda name: _part(name, None if _as_it_is(made, name) else made.codec_s(name))),
-        Column(title="network ms", value=lambda name: _part(name, made.network_s(name))),
+        Column(title="exposed ms", value=lambda name: _part(name, made.exposed_s(name), parts(made, name).exposed_s)),
+        Column(title="codec ms", value=lambda name: _codec(made, name)),
+        Column(title="network ms", value=lambda name: _part(name, made.network_s(name), parts(made, name).network_s)),
         Column(title="MB counted", value=lambda name: _bytes(made, name, "counted")),
         Column(title="MB seen", value=lambda name: _bytes(made, name, "seen")),
     ]
@@ -105,11 +118,25 @@ def _tenths(made: Training, name: str) -> str:
     return f"{1e3 * tenths[0]:.2f} - {1e3 * tenths[-1]:.2f}" if tenths else "-"
 
 
-def _part(name: str, seconds: float | None) -> str:
-    """Milliseconds of a step. A difference of two medians below what is printed, or below 0, is not a duration."""
+def _share(made: Training, name: str) -> str:
+    interval = share_interval(made, name) if name != ALONE else None
+    return known(made.efficiency(name), lambda share: percent_plus_minus(share, interval))
+
+
+def _codec(made: Training, name: str) -> str:
+    return "-" if _as_it_is(made, name) else _part(name, made.codec_s(name), parts(made, name).codec_s)
+
+
+def _part(name: str, seconds: float | None, values: Sequence[float]) -> str:
+    """Milliseconds of a step, with the interval over rounds. Less than is printed, or a negative value within the interval, is not told
+    from nothing.
+    """
     if seconds is None or name == ALONE:
         return "-"
-    return f"{1e3 * seconds:.2f}" if 1e3 * seconds >= 0.005 else LEAST
+    interval = rounds.of_mean(values)
+    if 1e3 * seconds >= 0.005:
+        return plus_minus(seconds, interval, 1e3, 2)
+    return LEAST if interval is None or interval.high >= 0 else plus_minus(seconds, interval, 1e3, 2)
 
 
 def _as_it_is(made: Training, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""The predicted time of a step, and the recommended method."""
+"""The predicted time of a step."""
 
 import pytest
 from hypothesis import given
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from busbw.core import transports
 from busbw.core.errors import UsageError
-from busbw.core.planning import LEAST_FIRST, LOSSES, Bucket, Exchange, Plan
+from busbw.core.planning import Bucket, CheckRound, Exchange, ExchangeRound, Layout, LayoutRound, Plan, PlanRun
 
 M = 1 << 20
 Times = st.floats(0, 10)
@@ -54,46 +54,20 @@ def test_exposed_time_is_bounded_by_the_exchange_times(pairs: list[tuple[float, 
     assert slower >= exposed - 1e-9
 
 
-def test_the_least_lossy_method_reaching_the_target_is_chosen() -> None:
-    none, bf16 = taking("none", 0, 0.2, 0.1, 0.01), taking("bf16", 1, 0.1, 0.05, 0.005)
-    int8, topk = taking("int8", 2, 0.02, 0.01, 0.004), taking("topk", 4, 0.001, 0.001, 0.001)
-    assert planned(topk, int8, bf16, none).recommended() is int8
-    assert planned(topk, int8, bf16, none, target=0.98).recommended() is topk
-    tuned = taking("none", 0, 0.01, 0.01, 0.002, transport="sockets")
-    assert planned(none, bf16, int8, topk, tuned).recommended() is tuned, "a setting loses nothing"
-
-
-def test_a_measured_training_step_replaces_the_prediction() -> None:
-    int8, low, topk = (
-        taking("int8", 2, 0.02, 0.01, 0.004),
-        taking("powersgd", 3, 0.001, 0.001, 0.002),
-        taking("topk", 4, 0.001, 0.001, 0.001),
-    )
-    plan = planned(int8, low, topk)
-    int8.checked_s = 0.11
-    assert plan.recommended() is low
-    low.checked_s = 0.104
-    assert plan.recommended() is low
-    low.checked_s = topk.checked_s = 0.12
-    assert plan.recommended() is int8, "none reaches the target, and this is fastest"
-
-
-def test_the_fastest_method_is_chosen_if_none_reaches_the_target() -> None:
-    slow, fast, alike = taking("bf16", 1, 0.2, 0.1, 0.1), taking("topk", 4, 0.05, 0.05, 0.05), taking("int8", 2, 0.05, 0.05, 0.051)
-    assert planned(slow, fast, alike, target=1.0).recommended() is alike
-    assert planned().recommended() is None
-
-
-def test_losses_have_fixed_numbers_and_their_own_order() -> None:
-    assert [LOSSES[number].split()[:3] for number in (0, 2, 3, 4)] == [
-        ["nothing"],
-        ["rounded", "to", "8"],
-        ["a", "low", "rank"],
-        ["the", "largest", "now,"],
-    ], "result files contain the numbers"
-    assert sorted(LEAST_FIRST) == list(range(len(LOSSES)))
-    int4, low = taking("int4", 5, 0.001, 0.001, 0.001), taking("powersgd", 3, 0.001, 0.001, 0.001)
-    assert planned(low, int4).recommended() is int4
+def test_each_round_gives_its_own_prediction() -> None:
+    buckets = [Bucket(100 * M, 0.05), Bucket(M, 0.09)]
+    later = [Bucket(100 * M, 0.06), Bucket(M, 0.1)]
+    small = Layout(4.0, [LayoutRound(0.12, [Bucket(M, 0.1)])])
+    run = PlanRun("as-is", [0.1, 0.11, 0.12], [Layout(25.0, [LayoutRound(0.1, buckets), LayoutRound(0.11, later)]), small])
+    exchange = Exchange("as-is", "none", 0, [0.0, 0.0], rounds=[ExchangeRound([0.05, 0.02]), ExchangeRound([0.05, 0.04], [0.01, 0.0])])
+    plan = Plan(0.95, 0.1, 0.1, buckets, [exchange], [run])
+    assert plan.predictions(exchange) == [pytest.approx((0.1, 0.1, 0.03)), pytest.approx((0.11, 0.11, 0.05))]
+    assert plan.exposed_s(exchange) == pytest.approx(0.04)
+    assert plan.shares(exchange) == pytest.approx([0.1 / 0.13, 0.11 / 0.16])
+    other = Exchange("as-is", "none", 0, [0.03], bucket_mb=4.0, rounds=[ExchangeRound([0.03])])
+    assert plan.predictions(other) == [pytest.approx((0.1, 0.12, 0.03))]
+    other.checks = [CheckRound(0.1, 0.2), CheckRound(0.1, 0.4)]
+    assert plan.shares(other) == [0.5, 0.25], "a training run has its own rounds of each rank alone"
 
 
 @pytest.mark.parametrize(

@@ -48,3 +48,20 @@ def test_omp_num_threads_stays(monkeypatch: pytest.MonkeyPatch) -> None:
             assert torch.get_num_threads() == min(len(os.sched_getaffinity(0)), 16)
         share_processors(SoloControl())
         assert torch.get_num_threads() == 1
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "threads"),
+    [
+        (("a", [0, 1, 2, 3]), [], 4),
+        (("a", [0, 1, 2, 3]), [("a", [0, 1, 2, 3]), ("b", [0, 1, 2, 3])], 2),  # `b` is another machine
+        (("a", [0, 1]), [("a", [0, 1])] * 3, 1),  # four containers on two cores
+        (("a", [0]), [("a", [1])], 1),
+        (("a", [0, 1, 2, 3]), [("a", [2, 3])], 3),
+        (("a", [0, 1, 2]), [("a", [0, 1, 2])] * 2, 1),
+    ],
+)
+def test_each_rank_of_a_machine_gets_its_share_of_the_cores(own, others, threads) -> None:
+    from busbw.train.job import share_of
+
+    assert share_of(own, [own, *others]) == threads

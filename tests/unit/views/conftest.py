@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from busbw.core.planning import Bucket, Exchange, Plan
+from busbw.core.planning import Bucket, CheckRound, Exchange, ExchangeRound, Layout, LayoutRound, Plan, PlanRun
 from busbw.core.result import Cell, Device, Library, PlanResult, Result, Row, TrainResult, World
 from busbw.core.sweep import SweepSpec
+from busbw.core.topology import Host, Topology
 from busbw.core.training import ALONE, Training, TrainRun, TrainSpec
 
 sys.path.insert(0, str(Path(__file__).parent))  # printed_tables.py
@@ -94,3 +95,23 @@ def planned() -> PlanResult:
     ]
     devices = [Device(rank, 10, f"node{rank}", 0, "0000:00:06", "NVIDIA H200", process=rank) for rank in range(2)]
     return PlanResult(training=training, plan=plan, **_facts(devices))
+
+
+@pytest.fixture
+def planned_in_rounds() -> PlanResult:
+    """gpt-small over 1 Gbit/s in two rounds: one bucket, buckets of 4 MB, and bf16."""
+    training = Training(TrainSpec(model="gpt-small", batch_size=2, rounds=2), "seq", 4_200_000, 16_800_000, 2)
+    one = [LayoutRound(still, [Bucket(16_800_000, still - 0.002)]) for still in (0.150, 0.152)]
+    four = [LayoutRound(still, [Bucket(8_400_000, still - 0.05), Bucket(8_400_000, still - 0.002)]) for still in (0.151, 0.152)]
+    run = PlanRun("as-is", [0.145, 0.147], [Layout(25.0, one), Layout(4.0, four)])
+    plan = Plan(0.9, 0.146, 0.151, one[0].buckets, runs=[run])
+    rounds = [("none", 0, None, [[0.430], [0.428]]), ("none", 0, 4.0, [[0.22, 0.20], [0.22, 0.202]]), ("bf16", 1, None, [[0.366], [0.364]])]
+    for name, loss, size, times in rounds:
+        code = "model = DistributedDataParallel(model, bucket_cap_mb=4)" if size else ""
+        each = [ExchangeRound(one, [0.001] * len(one)) for one in times]
+        plan.exchanges.append(Exchange("as-is", name, loss, times[0], [0.001] * len(times[0]), 16.8e6, code, bucket_mb=size, rounds=each))
+    plan.exchanges[1].checks = [CheckRound(0.146, 0.524), CheckRound(0.145, 0.520)]
+    plan.exchanges[1].checked_s = 0.522
+    devices = [Device(rank, 10, f"node{rank}", 0, "", "CPU, PyTorch 2.15", process=rank) for rank in range(2)]
+    hosts = [Host(f"node{rank}", "one-boot", cpus=1) for rank in range(2)]
+    return PlanResult(training=training, plan=plan, topology=Topology(hosts), **_facts(devices))

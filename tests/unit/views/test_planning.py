@@ -2,6 +2,7 @@
 
 import msgspec
 
+from busbw.core.planning import ExchangeRound
 from busbw.views import planning
 from busbw.views.registry import render
 
@@ -54,3 +55,45 @@ def test_what_broke_off_before_an_exchange_has_no_advice(planned):
     assert planning.footer(planned) == "error: rank 1 died\n"
     planned.plan = None
     assert planning.render_all(planned).splitlines()[-1] == "error: rank 1 died"
+
+
+def test_a_plan_in_rounds_has_intervals_and_bucket_sizes(planned_in_rounds, golden):
+    golden("training/plan_gpt_small.txt", planning.render_all(planned_in_rounds))
+
+
+def test_figures_that_contradict_each_other_allow_no_recommendation(planned_in_rounds):
+    """Four emulated hosts on two cores: 1596 ms alone, 172 on a perfect network."""
+    plan = planned_in_rounds.plan
+    plan.runs[0].alone_s[:] = [1.590, 1.602]
+    alone = "a step alone 1596.00 ms (1519.76 to 1672.24), more than a step on a perfect network"
+    assert planning.footer(planned_in_rounds).splitlines() == [
+        "checked: none, 4 MB buckets over as-is: 524.50 +-19.06 ms predicted, 522.00 +-25.41 ms measured (+0.5 %)",
+        "",
+        "no recommendation: figures contradict each other:",
+        f"  {alone} 151.00 ms (138.29 to 163.71)",
+        f"  {alone} with 4 MB buckets 151.50 ms (145.15 to 157.85)",
+        "hint: 2 ranks share 1 core: start at most one for each core, or measure for longer: --rounds 4",
+    ]
+
+
+def test_rounds_that_differ_too_much_allow_no_recommendation(planned_in_rounds):
+    plan = planned_in_rounds.plan
+    plan.exchanges[1].checks.clear()
+    plan.exchanges[1].checked_s = None
+    plan.exchanges[1].rounds[0] = ExchangeRound([0.22, 0.29], [0.001, 0.001])
+    assert planning.footer(planned_in_rounds).splitlines() == [
+        "",
+        "no recommendation: rounds differ too much: none, 4 MB buckets is between 8.9 and 74.2 % of alone",
+        "hint: 2 ranks share 1 core: start at most one for each core, or measure for longer: --rounds 4",
+    ]
+
+
+def test_buckets_that_lose_nothing_come_before_a_method_that_does(planned_in_rounds):
+    plan = planned_in_rounds.plan
+    plan.target = 0.278
+    text = planning.footer(planned_in_rounds)
+    assert text.startswith("\nnothing lossy is needed: none, 4 MB buckets, which took 522.00 +-25.41 ms a step, 27.9 % +-0.1 of alone, ")
+    assert "  model = DistributedDataParallel(model, bucket_cap_mb=4)\n  in busbw train: --bucket-mb 4\n" in text
+    plan.target = 0.282  # bf16 reaches it, but is not seen to be faster
+    assert planning.footer(planned_in_rounds).startswith("\nnothing is seen to be faster in reaching 28.2 %: none, 4 MB buckets, ")
+    assert "\nno difference seen: bf16, 101.5 % (93.5 to 110.2) of its rate\n" in planning.footer(planned_in_rounds)

@@ -117,7 +117,7 @@ def spoiled(result: Result) -> Iterator[Result]:
             yield read(json.dumps(document).encode(), "r.json")
 
 
-@pytest.mark.parametrize("kind", ["trained", "planned"])
+@pytest.mark.parametrize("kind", ["trained", "planned", "planned_in_rounds"])
 def test_a_training_or_plan_with_junk_is_refused_or_shown(kind: str, request: pytest.FixtureRequest) -> None:
     read_again = spoiled(request.getfixturevalue(kind))
     assert sum(all(render(again, name) is not None for name in ("table", "json")) for again in read_again) > 200

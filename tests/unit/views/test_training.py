@@ -1,8 +1,11 @@
 """A training for people: Horovod's lines, and the table below them."""
 
+import msgspec
 import pytest
 
-from busbw.core.training import TrainRun
+from busbw.core.result import Device
+from busbw.core.topology import Host, Topology
+from busbw.core.training import ALONE, TrainRun
 from busbw.views import training
 from busbw.views.registry import render
 
@@ -59,11 +62,68 @@ def last_line(result):
 
 def test_unknown_parts_are_dashes_and_no_time_is_negative(trained):
     made = trained.training
-    assert last_line(trained)[-4:] == ["-", "545.00", "553.43", "560.00"], "DDP as it is has no codec"
+    assert last_line(trained)[-5:] == ["-", "545.00", "+-0.00", "553.43", "560.00"], "DDP as it is has no codec"
     for run in made.of("none"):
-        run.steps_s, run.silent_s, run.seen = [0.5] * 4, [0.51] * 3, None
-    assert last_line(trained)[-5:] == ["~0", "5.00", "~0", "553.43", "-"]
+        run.steps_s, run.silent_s, run.seen = [0.499 + 0.001 * run.round] * 4, [0.499 + 0.003 * run.round] * 3, None
+    assert last_line(trained)[-5:] == ["~0", "~0", "~0", "553.43", "-"]
     assert "~0: less than can be measured" in training.footer(trained)
-    assert "-0.0" not in training.footer(trained)
+    assert " -0.0" not in training.footer(trained)
     made.hosts = 1
     assert last_line(trained)[-2:] == ["-", "-"], "nothing leaves a single host"
+
+
+def noisy(made, alone_s, silent_s, int8_s, int8_silent_s):
+    """Four rounds: the factors are how much each varies from the others."""
+    made.spec = msgspec.structs.replace(made.spec, rounds=4)
+    made.runs = []
+    for number, factor in enumerate((1.0, 1.01, 0.99, 1.005)):
+        made.runs += [
+            TrainRun(ALONE, number, [alone_s * factor] * 3, [2 / alone_s], silent_s=[silent_s] * 3),
+            TrainRun("int8", number, [int8_s / factor] * 3, [2 / int8_s], silent_s=[int8_silent_s] * 3),
+        ]
+
+
+def test_a_step_alone_longer_than_with_the_network_is_a_contradiction(trained):
+    """Four emulated hosts on two cores: 1596 ms alone, 172 on a perfect network, 590 with int8."""
+    noisy(trained.training, 1.596, 0.172, 0.59, 0.6)
+    trained.world.devices = [Device(rank, 10, f"node{rank}", 0, "", "CPU", process=rank) for rank in range(4)]
+    trained.topology = Topology([Host(f"node{rank}", "one-boot", cpus=2) for rank in range(4)])
+    assert " 270.5 % +-0.0 " in training.footer(trained)
+    said = training.contradiction(trained).splitlines()
+    assert said == [
+        "",
+        "no comparison: figures contradict each other:",
+        "  a step alone 1598.00 ms (1576.31 to 1619.68), more than a step on a perfect network 172.00 ms",
+        "  a step alone 1598.00 ms (1576.31 to 1619.68), more than a step with int8 589.30 ms (581.27 to 597.32)",
+        "  the codec of int8 428.00 ms, more than what int8 exposes -1008.70 ms (-1038.41 to -978.99)",
+        "hint: 4 ranks share 2 cores: start at most one for each core, or measure for longer: --rounds 8",
+    ]
+    assert said[1] in training.footer(trained)
+
+
+def test_a_part_larger_than_its_whole_is_a_contradiction(trained):
+    """A codec of 64.7 ms within 30.2 exposed, on GPUs."""
+    noisy(trained.training, 0.17, 0.171, 0.2002, 0.2357)
+    said = training.contradiction(trained).splitlines()
+    assert [line.partition(" ms")[0] for line in said[2:4]] == ["  the codec of int8 64.70", "  the network of int8 -35.74"]
+    assert said[3].endswith(": no time is negative")
+    assert said[-1] == "hint: measure while nothing else runs on these hosts, or measure for longer: --rounds 8"
+
+
+def test_differences_within_the_noise_are_no_contradiction(trained):
+    assert training.contradiction(trained) == ""
+    noisy(trained.training, 0.17, 0.168, 0.171, 0.170)
+    assert training.contradiction(trained) == "", "less than 2 % of a step"
+    trained.training.runs = trained.training.runs[:2]
+    trained.training.runs[0].silent_s = [0.15] * 3
+    assert training.contradiction(trained) == "", "13 %, but one round has no interval"
+    trained.training.runs[0].silent_s = [0.05] * 3
+    assert "more than a step on a perfect network" in training.contradiction(trained)
+
+
+def test_a_share_over_all_is_a_contradiction_where_the_median_steps_are_none(trained):
+    made = trained.training
+    noisy(made, 0.17, 0.171, 0.172, 0.171)
+    for number, run in enumerate(made.of(ALONE)):
+        run.rates = [9.0 + 0.01 * number]
+    assert training.contradiction(trained).splitlines()[2].startswith("  int8 of alone 129.0 % (128.7 to 129.3), more than all 100.0 %")

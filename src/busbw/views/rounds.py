@@ -1,0 +1,80 @@
+"""Figures with their intervals over rounds, and figures that contradict each other."""
+
+from collections.abc import Sequence
+
+from busbw.core.result import Outcome
+from busbw.core.sizes import counted
+from busbw.stats.contradictions import Bound, Figure
+from busbw.stats.rounds import Interval
+
+MS = 1e3
+LONG = 1e5  # half intervals from here on say only that nothing is known
+NOTE = "+- is the 95 % interval over {rounds} rounds, by Student's t"
+
+
+def plus_minus(value: float, interval: Interval | None, scale: float, decimals: int) -> str:
+    """`523.10 +-4.20`: a value and the wider side of its interval, if there is one, in units of 1/scale."""
+    text = f"{scale * value:.{decimals}f}"
+    if interval is None:
+        return text
+    half = scale * max(interval.high - value, value - interval.low)
+    return f"{text} +-{half:.{decimals}f}" if half < LONG else f"{text} +-{half:.0e}"
+
+
+def percent_plus_minus(share: float, interval: Interval | None) -> str:
+    """`90.4 % +-0.7`."""
+    value, plus, half = plus_minus(share, interval, 100, 1).partition(" +-")
+    return f"{value} %{plus}{half}"
+
+
+def note(rounds: int) -> str:
+    """What `+-` means; '' for a single round, which has no interval."""
+    return NOTE.format(rounds=rounds) if rounds > 1 else ""
+
+
+def contradiction_text(lead: str, found: Sequence[Bound], result: Outcome, rounds: int) -> str:
+    """`lead`, which figures contradict each other, with their intervals, and what to do; '' for none."""
+    if not found:
+        return ""
+    lines = dict.fromkeys(f"  {_bound(one)}\n" for one in found)
+    return f"\n{lead}: figures contradict each other:\n{''.join(lines)}hint: {remedy(result, rounds)}\n"
+
+
+def _bound(one: Bound) -> str:
+    if not any(one.figure.values):
+        return f"{_figure(one.limit)}: no time is negative"
+    return f"{_figure(one.figure)}, more than {_figure(one.limit)}"
+
+
+def _figure(one: Figure) -> str:
+    """`a step alone 141.20 ms (139.80 to 142.60)`."""
+    scale, decimals, unit = (100.0, 1, "%") if one.share else (MS, 2, "ms")
+    text = f"{one.what} {scale * one.value:.{decimals}f} {unit}"
+    interval = one.interval
+    if interval is None or interval.low == interval.high:
+        return text
+    return f"{text} ({scale * interval.low:.{decimals}f} to {scale * interval.high:.{decimals}f})"
+
+
+def remedy(result: Outcome, rounds: int) -> str:
+    """What makes figures vary less."""
+    crowded = crowding(result)
+    first = f"{crowded}: start at most one for each core" if crowded else "measure while nothing else runs on these hosts"
+    return f"{first}, or measure for longer: --rounds {2 * rounds}"
+
+
+def crowding(result: Outcome) -> str:
+    """`4 ranks share 2 cores`, where ranks compute on CPUs and a machine has more of them than cores; '' elsewhere.
+
+    Hosts with one boot id are containers, or an emulation, on one machine.
+    """
+    if any(device.bus for device in result.world.devices):
+        return ""
+    machines = {host.hostname: (host.boot_id or host.hostname, host.cpus) for host in result.topology.hosts}
+    ranks: dict[tuple[str, int], int] = {}
+    for device in result.world.devices:
+        if device.host in machines:
+            machine = machines[device.host]
+            ranks[machine] = ranks.get(machine, 0) + 1
+    crowded = [(count, cores) for (_, cores), count in ranks.items() if 0 < cores < count]
+    return f"{counted(crowded[0][0], 'rank')} share {counted(crowded[0][1], 'core')}" if crowded else ""
