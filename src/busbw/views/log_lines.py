@@ -1,4 +1,4 @@
-"""The lines of a log as their program printed them: without what launchers, shells and log collectors put before each.
+"""The lines of a log as their program printed them: without what launchers, shells and log collectors put around each.
 
 No list of launchers is needed: what stands before the titles of the table, stands before its other lines too. Digits may differ, which
 are ranks, process ids and times of day.
@@ -15,16 +15,31 @@ NCCL_LINE = re.compile(
 MOST_LABELS, LONGEST_LABEL = 16, 300
 LONGEST = 4096  # characters; no line of these programs is as long, and some patterns take the square of it
 _COLOR = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
+_CLOSING_TAG = re.compile(r"</[A-Za-z]\w*>$")
+_LONGEST_TAG = 32
 _LATER = re.compile(r"(\d+)|(\s+)|(std(?:out|err))")
 
 
 def own_lines(text: str) -> list[str]:
     """The lines without labels, colors and NCCL's messages, so that a row which a message cut is whole again."""
-    lines = [line for line in _COLOR.sub("", text).splitlines(keepends=True) if len(line) <= LONGEST]
+    lines = [_without_end(line) for line in _COLOR.sub("", text).splitlines(keepends=True) if len(line) <= LONGEST]
     label = _labels(lines)
     if label is not None:
         lines = [label.sub("", line, count=1) for line in lines]
     return "".join(NCCL_LINE.sub("", line) if "NCCL " in line else line for line in lines).splitlines()
+
+
+def _without_end(line: str) -> str:
+    """The line without what ends a cell of a table, code in Markdown or an XML element."""
+    text = line.rstrip()
+    end = line[len(text) :]
+    while True:
+        if text.endswith(("|", "`")):
+            text = text[:-1].rstrip()
+        elif text.endswith(">") and (tag := _CLOSING_TAG.search(text[-_LONGEST_TAG:])):
+            text = text[: -len(tag[0])].rstrip()
+        else:
+            return text + end
 
 
 def _labels(lines: list[str]) -> re.Pattern[str] | None:

@@ -151,6 +151,12 @@ def test_lines_with_a_label_are_read_as_without(name: str) -> None:
     assert (len(result.rows), result.world.ranks, result.spec.iters, result.complete) == (4, 8, 20, True)
 
 
+@pytest.mark.parametrize(("begin", "end"), [("| ", " |"), ("`", "`"), ("<stdout>", "</stdout>"), ("", "   |"), ("", "\r")])
+def test_lines_are_read_as_without_what_stands_around_them(begin: str, end: str) -> None:
+    plain = EIGHT + modern("all_reduce", 8).text
+    assert read("".join(f"{begin}{line}{end}\n" for line in plain.splitlines())) == read(plain)
+
+
 def test_a_label_does_not_cut_names_of_other_hosts() -> None:
     text = "node1: " + MODERN + "\nnode12: x\nnode1:7:7 [0] NCCL INFO y\nnode2: z\n"
     assert log_lines.own_lines(text)[1:] == ["x", "z"]
