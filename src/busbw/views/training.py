@@ -27,7 +27,8 @@ def header(result: TrainResult | PlanResult, width: int | None = None, *, iterat
     made = result.training
     spec = made.spec
     sequence = f" of {spec.sequence} tokens" if made.unit == "seq" else ""
-    counts = f"; {spec.iters} iterations of {spec.batches} steps after {spec.warmup} of warm-up" if iterations else ""
+    turns = f", in each of {spec.rounds} rounds" if spec.rounds > 1 else ""
+    counts = f"; {spec.iters} iterations of {spec.batches} steps after {spec.warmup} of warm-up{turns}" if iterations else ""
     text = (
         f"# {spec.model}: {made.parameters:,} parameters, {made.gradients / MB:.1f} MB of gradients a step\n"
         f"# {machine(result)}, {library(result)}\n"
