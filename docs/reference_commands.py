@@ -69,7 +69,7 @@ def commands() -> str:
         own = command_of(name)
         for part in own.list_commands(click.Context(own)) if isinstance(own, click.Group) else []:
             text += f"### busbw {name} {part}\n\n{_block(_help(own.commands[part], f'busbw {name} {part}'))}"
-    return text + f"## all_reduce_perf and the other links\n\n{_block(usage('all_reduce_perf').expandtabs(4).rstrip())}"
+    return text + f"## all_reduce_perf and the others of `busbw compat`\n\n{_block(usage('all_reduce_perf').expandtabs(4).rstrip())}"
 
 
 def command_of(name: str) -> click.Command:

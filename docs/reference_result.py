@@ -9,7 +9,7 @@ import msgspec
 from markdown_table import code, table
 
 from busbw.core.options import BY_FIELD
-from busbw.core.result import SCHEMAS, AnyResult
+from busbw.core.result import SCHEMAS
 from busbw.core.sweep import SweepSpec
 
 
@@ -21,25 +21,9 @@ def fields() -> str:
         "Times are seconds, sizes bytes, rates bytes per second; "
         "not-a-number and infinities are the strings `nan`, `inf` and `-inf`. New optional fields may appear under the same version; "
         "a change of meaning gets a new version. `complete` is false until the sweep has ended.\n\n"
-        "`busbw show FILE` prints it in any format.\n\n"
+        "`busbw show FILE` prints it in any format. [JSON schemas](schemas.md) of this and all other files.\n\n"
     )
     return intro + "".join(_section(one) for one in _reachable(*SCHEMAS.values()))
-
-
-def schema() -> str:
-    """The JSON schema that msgspec derives, with the strings for nan and infinities."""
-    return msgspec.json.format(msgspec.json.encode(_with_infinities(msgspec.json.schema(AnyResult))), indent=1).decode() + "\n"
-
-
-def _with_infinities(part: object) -> object:
-    if isinstance(part, list):
-        return [_with_infinities(item) for item in part]
-    if not isinstance(part, dict):
-        return part
-    if part.get("type") == "number":
-        rest = {key: value for key, value in part.items() if key != "type"}
-        return {"anyOf": [{"type": "number"}, {"enum": ["nan", "inf", "-inf"]}], **rest}
-    return {key: _with_infinities(value) for key, value in part.items()}
 
 
 def _reachable(*first: type[msgspec.Struct]) -> list[type[msgspec.Struct | Enum]]:

@@ -100,6 +100,7 @@ def pytest_configure(config: pytest.Config) -> None:
     daemons = set(Path(tempfile.gettempdir()).glob(f"{DAEMON_FOLDER}*"))
     folder = tempfile.mkdtemp(prefix=f"{MPI_FOLDER}{os.getpid()}-")
     os.environ["PRTE_MCA_prte_local_tmpdir_base"] = folder  # noqa: SIM112 - PRRTE's spelling
+    os.environ["XDG_DATA_HOME"] = folder  # the history of whoever runs the tests is none of theirs
     if not hasattr(config, "workerinput"):
         _let_waiting_ranks_sleep(Path(folder))
     if importlib.util.find_spec("triton") is not None and not Path("/dev/nvidiactl").exists():

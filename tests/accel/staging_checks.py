@@ -43,7 +43,8 @@ def same_bits() -> dict[str, Any]:
 def again() -> bool:
     """A worker that is closed leaves no thread, and another can be made."""
     WORKERS.clear()
-    before = _threads()
+    if not _threads_end():  # those of the checks before
+        return False
     for _ in range(3):
         worker = worker_of(settings(method="int8", staging="host"))
         exchanged(worker, gradient(0))
@@ -51,7 +52,16 @@ def again() -> bool:
         worker.close()
     dist.barrier()
     WORKERS.clear()
-    return during > before and _threads() <= before
+    return during > 0 and _threads_end()
+
+
+def _threads_end() -> bool:
+    """Whether all threads of exchanges end: the kernel lists one for a moment after it was joined."""
+    end = time.monotonic() + 10
+    while _threads() and time.monotonic() < end:
+        gc.collect()  # a worker's own thread may have held it till now
+        time.sleep(0.01)
+    return not _threads()
 
 
 def _threads() -> int:
@@ -81,16 +91,12 @@ def closed() -> str:
 def dropped() -> bool:
     """A worker that nobody has closed leaves no thread either, once it is gone."""
     WORKERS.clear()
-    gc.collect()
-    before = _threads()
+    if not _threads_end():
+        return False
     exchanged(worker_of(settings(method="int8", staging="host")), gradient(0))
     during = _threads()
     WORKERS.clear()
-    end = time.monotonic() + 10
-    while _threads() > before and time.monotonic() < end:
-        gc.collect()  # its own thread may have held it till now
-        time.sleep(0.01)
-    return during > before and _threads() <= before
+    return during > 0 and _threads_end()
 
 
 def refused() -> str:

@@ -55,7 +55,7 @@ def main() -> None:
     held = [_connect(address, int(port), waits=kind != "crowd") for _ in range(CROWD if kind == "crowd" else 8)]
     back = b""
     for one in held if kind != "crowd" else []:
-        one.settimeout(1)
+        one.settimeout(3)
         try:
             one.sendall(say(kind, token))
         except OSError:  # dropped while it sent, as it should be

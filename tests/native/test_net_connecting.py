@@ -33,7 +33,7 @@ def test_a_rail_fails_before_the_peer_knows_the_streams(job, own_rails, how):
     else:
         rails.down(0, host=0)
     (connected,) = a.call("connect", handles=[listening["handle"]], limit_s=5)["comms"]
-    (accepted,) = b.call("accept", listeners=[listening["comm"]], limit_s=2)["comms"]
+    (accepted,) = b.call("accept", listeners=[listening["comm"]], limit_s=5)["comms"]
     assert connected and accepted
     fine(*move(a, b, (connected, accepted), SOME, limit_s=10), messages=2)
 

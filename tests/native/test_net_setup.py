@@ -79,7 +79,7 @@ def test_connect_does_not_block_on_a_stopped_process(job, rail, version):
     finally:
         b.process.send_signal(signal.SIGCONT)
     assert silent["comms"] == [None]
-    assert silent["calls"] > 100 and silent["slowest_s"] < AT_ONCE_S
+    assert silent["calls"] > 1 and silent["slowest_s"] < AT_ONCE_S
     a.start("connect", handles=[listening["handle"]], limit_s=5)
     assert b.call("accept", listeners=[listening["comm"]], limit_s=5)["comms"][0]
     assert a.result()["comms"][0]

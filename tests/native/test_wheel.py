@@ -63,6 +63,13 @@ def environment(wheel: Path, native_wheel: Path, tmp_path: Path) -> Path:
     return home
 
 
+def test_the_wheel_contains_every_schema(wheel: Path) -> None:
+    schemas = {f"busbw/schemas/{path.name}" for path in (ROOT / "src" / "busbw" / "schemas").iterdir()}
+    with zipfile.ZipFile(wheel) as file:
+        assert schemas <= set(file.namelist())
+    assert len(schemas) > 20
+
+
 def test_native_wheel_contains_the_library_and_has_no_dependencies(native_wheel: Path, plugin_library: Path) -> None:
     assert f"-{__version__}-py3-none-linux_" in native_wheel.name
     with zipfile.ZipFile(native_wheel) as file:
@@ -80,7 +87,8 @@ def test_wheel_contains_the_package_its_manual_pages_and_its_license(wheel: Path
     suffixes: dict[str, set[str]] = {}
     for name in names:
         suffixes.setdefault(name.parts[0], set()).add(name.suffix)
-    assert suffixes.pop("busbw") == {".py", ".cu", ".css", ".typed"}, "no caches, no data of tests"
+    assert suffixes.pop("busbw") == {".py", ".cu", ".css", ".typed", ".json"}, "no caches, no data of tests"
+    assert {name.parent.name for name in names if name.suffix == ".json"} == {"schemas"}
     assert suffixes.pop(f"busbw-{__version__}.data") == {".1"}
     assert list(suffixes) == [f"busbw-{__version__}.dist-info"]
     assert f"Version: {__version__}\n" in metadata

@@ -14,6 +14,7 @@ from busbw.capture.merge import Observed
 from busbw.capture.source import Source
 
 LACKS = "Chakra states bytes alone: element types, operators and roots are unknown"
+UNSIZED = "one trace that does not say how many ranks its groups have: an all_gather has the bytes of one rank's part"
 _SEND, _RECV, _COLL = 5, 6, 7
 # CollectiveCommType, in its order
 _COLLECTIVES = ("all_reduce", "reduce", "all_gather", "gather", "scatter", "broadcast", "alltoall", "reduce_scatter", "reduce_scatter", "")
@@ -62,7 +63,14 @@ def read(source: Source, collector: Collector) -> None:
                 add(source, collector, rank, node)
         except salvage.UNEXPECTED as error:
             collector.problem(f"{source.name}: node {number}: {error}")
+    say_lacking(collector)
+
+
+def say_lacking(collector: Collector) -> None:
+    """Note what the format does not state, and whether groups are of an unknown size."""
     collector.note(LACKS)
+    if not all(group.ranks for group in collector.groups.values()):
+        collector.note(UNSIZED)
 
 
 def _messages(source: Source, collector: Collector, data: bytes) -> Iterator[bytes]:
@@ -121,7 +129,7 @@ def add(source: Source, collector: Collector, rank: int, node: Node) -> None:
         raise ValueError("it has no comm_size")
     size = attributes["comm_size"]
     members = attributes.get("ranks") or []
-    ranks = int(attributes.get("group_size") or len(members) or source.files)
+    ranks = int(attributes.get("group_size") or len(members) or (source.files if source.files > 1 else 0))
     name = str(attributes.get("pg_name") or "")
     comm = (name, *members)
     collector.comm(comm, ranks, name, members=members, process=rank, rank=members.index(rank) if rank in members else None)
@@ -132,7 +140,7 @@ def add(source: Source, collector: Collector, rank: int, node: Node) -> None:
         if not function:
             collector.left_out(rank, "barrier")
             return
-        call = Observed(comm, function, size * (ranks if function in _TIMES_RANKS else 1))
+        call = Observed(comm, function, size * (ranks or 1 if function in _TIMES_RANKS else 1))
     else:
         function, peer = ("send", "comm_dst") if node.kind == _SEND else ("recv", "comm_src")
         collector.comm(comm, process=rank, rank=rank if not members else None)

@@ -38,7 +38,7 @@ def read(source: Source, collector: Collector) -> None:
                 chakra.add(source, collector, rank, node)
         except salvage.UNEXPECTED as error:
             collector.problem(f"{source.name}: node {number}: {error}")
-    collector.note(chakra.LACKS)
+    chakra.say_lacking(collector)
 
 
 def _node(one: dict[str, Any]) -> chakra.Node:

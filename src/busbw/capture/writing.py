@@ -13,7 +13,6 @@ from busbw.core.sizes import counted
 
 _SINCE_EPOCH_US = (1e15, 1e17)  # from 2001 on: other moments are no times of day
 _BACK_US = 1000.0
-_OF_ALL = ("pattern-csv", "simai")  # formats that describe every rank at once
 
 
 def pattern(collector: Collector) -> Pattern:
@@ -41,11 +40,12 @@ class _Writing:
         if not members and len(group.own) == group.ranks:
             members = [self._ranks[process] for process in sorted(group.own, key=lambda process: group.own[process])]
         ranks = group.ranks or (len(group.callers) if len(group.callers) > 1 else 0)
-        return self._tally.comm(ranks, group.name, group.hosts, members)
+        listed = {process for process in self._processes if process in group.own or self._ranks[process] in members}
+        return self._tally.comm(ranks, group.name, group.hosts, members, len(listed | group.callers))
 
     def pattern(self) -> Pattern:
         header, source = self._header, self._from
-        header.ranks = [self._ranks[process] for process in self._processes if process in source.queues or process in source.counts]
+        header.ranks = [self._ranks[process] for process in self._processes]
         header.world = max([header.world, *(group.ranks for group in source.groups.values()), *(rank + 1 for rank in header.ranks)])
         self._time()
         if source.ordered:
@@ -145,10 +145,6 @@ class _Writing:
         several = sum(choice is None for choice in source.choices.values())
         if several:
             source.note(f"{counted(several, 'size')} for which NCCL chose several algorithms or protocols; none is stated")
-        lacking = [group for group in source.groups.values() if 0 < len(group.callers) < group.ranks]
-        if lacking and source.header.source not in _OF_ALL:
-            read, of = max(len(group.callers) for group in lacking), max(group.ranks for group in lacking)
-            source.note(f"ranks missing: at most {read} of {of} were read; what the others waited for is unknown")
 
 
 def _number(numbers: dict[Hashable, int], process: Hashable, value: Hashable) -> int | None:

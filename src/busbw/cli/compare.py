@@ -6,15 +6,20 @@ from pathlib import Path
 import click
 
 from busbw.cli.alternate import alternate
-from busbw.cli.parameters import Share, not_empty
-from busbw.cli.streams import answer
+from busbw.cli.history_options import LAST, db_option
+from busbw.cli.parameters import Share, given, not_empty
+from busbw.cli.streams import answer, talk
 from busbw.cli.sweep_files import read_sweep
 from busbw.cli.terminal import width
 from busbw.core.comparison import Comparison
-from busbw.core.errors import UsageError
+from busbw.core.errors import BusbwError, UsageError
 from busbw.core.exits import Exit
+from busbw.core.history import machine
 from busbw.core.sizes import counted
+from busbw.history.baseline import baseline
+from busbw.history.store import opened
 from busbw.stats.compare import Named, compare
+from busbw.stats.history import Times
 from busbw.stats.judging import Limits
 from busbw.views import comparison
 
@@ -34,14 +39,17 @@ FORMATS: dict[str, Callable[[Comparison], str]] = {
 @click.option("--format", "format_name", type=click.Choice(list(FORMATS)), default="text", show_default=True, help="how to print it")
 @click.option("--collective", default=None, callback=not_empty, help="the collective of logs that do not name it")
 @click.option("--table", "tables", type=click.IntRange(1), multiple=True, help="which table of logs that hold several; twice: of A, of B")
+@db_option
 def command(
     words: tuple[str, ...], runs: tuple[str, ...], rounds: int, tolerance: float, confidence: float, format_name: str,
-    collective: str | None, tables: tuple[int, ...],
+    collective: str | None, tables: tuple[int, ...], db: Path,
 ) -> int:  # fmt: skip
     """Compare B with A, cell by cell: same, slower, faster, ambiguous or unmatched.
 
     A and B are files as busbw show reads them (- = stdin), or directories whose files are repeated runs of one sweep. Exit code 1 when a
     cell is slower by more than the tolerance, 3 when no cell is on both sides.
+
+    With one run a side, runs of the same machine and sweep in the history say how much runs differ.
 
     With --run it measures both itself: busbw compare --run '--net ib' --run '--net socket' -- all_reduce -b 1M -e 1G
     """
@@ -49,11 +57,27 @@ def command(
         first, second = _measured(runs, words, rounds)
     else:
         first, second = _files(words, collective, tables)
-    compared = compare(first, second, Limits(tolerance, confidence))
+    compared = compare(first, second, Limits(tolerance, confidence), _stored(first, second, db))
     answer(FORMATS[format_name](compared))
     if compared.beyond():
         return int(Exit.BAD)
     return int(Exit.OK if compared.is_judged() else Exit.UNKNOWN)
+
+
+def _stored(first: Sequence[Named], second: Sequence[Named], db: Path) -> Times:
+    """The stored runs of the machine of both sides; none where the sides are of different machines, or there is no history."""
+    (_, a), (_, b) = first[0], second[0]
+    asked = given("db")
+    if machine(a) != machine(b) or not (asked or db.exists()):
+        return {}
+    try:
+        with opened(db, create=False) as history:
+            return baseline(history, a, LAST, without=[b])
+    except BusbwError as error:
+        if asked:
+            raise
+        talk(f"note: the history was not read: {error.message}")
+        return {}
 
 
 def _measured(runs: Sequence[str], sweep: Sequence[str], rounds: int) -> list[list[Named]]:

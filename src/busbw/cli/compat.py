@@ -1,6 +1,9 @@
-"""`busbw compat DIR`: links named like the binaries of nccl-tests."""
+"""`busbw compat DIR`: commands named like the binaries of nccl-tests.
 
-import shutil
+Each is a file of its own, not a link to `busbw`: launchers and wrappers that resolve a link would start `busbw` without the name.
+"""
+
+import shlex
 import sys
 from pathlib import Path
 
@@ -10,38 +13,65 @@ from busbw.cli.streams import answer
 from busbw.core.collectives import COLLECTIVES
 from busbw.core.errors import UsageError
 
+MARK = "Written by `busbw compat`"
+LONGEST_FIRST_LINE = 127  # bytes that every kernel reads of `#!`; newer ones read 255
+_SCRIPT = """\
+{start}
+# {name} of nccl-tests, by busbw. {mark}, which replaces it.
+import sys
+
+from busbw.cli.main import entry
+
+sys.argv[0] = "{name}"
+entry()
+"""
+_THROUGH_SHELL = """\
+#!/bin/sh
+''':' # the shell runs this line's successor, and for Python both are a string
+exec {python} -P "$0" "$@"
+'''"""
+
 
 @click.command("compat", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("directory", type=click.Path(path_type=Path))
 def command(directory: Path) -> int:
-    """Create links named all_reduce_perf, all_reduce_perf_mpi, ... in DIRECTORY. Under such a name busbw behaves like nccl-tests.
+    """Write commands named all_reduce_perf, all_reduce_perf_mpi, ... into DIRECTORY. Under such a name busbw behaves like nccl-tests.
 
-    Add DIRECTORY to PATH to use them. Existing files that are not links are never replaced.
+    Add DIRECTORY to PATH to use them. They run busbw of this Python, under any path that leads to them. Files of other programs are
+    never replaced.
     """
-    target = program()
     names = [f"{row.name}_perf{suffix}" for row in COLLECTIVES for suffix in ("", "_mpi")]
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name in names:
-            _link(directory / name, target)
+            _check_free(directory / name)
+        for name in names:
+            _write(directory / name, script(sys.executable, name))
     except OSError as error:
         raise UsageError(f"{directory}: {error.strerror}", "name a directory that you can write to") from error
-    answer(f'{len(names)} links in {directory}; use them with: export PATH="{directory.resolve()}:$PATH"\n')
+    answer(f'{len(names)} commands in {directory}; use them with: export PATH="{directory.resolve()}:$PATH"\n')
     return 0
 
 
-def program() -> Path:
-    """The installed `busbw` script, the target of the links."""
-    sibling = Path(sys.executable).with_name("busbw")
-    found = sibling if sibling.exists() else shutil.which("busbw")
-    if not found:
-        raise UsageError("the busbw script is neither in the directory of this Python nor on PATH", "pip install busbw")
-    return Path(found).absolute()
+def script(python: str, name: str) -> str:
+    """A program that is busbw under the name of a binary of nccl-tests. -P: files beside it are no modules."""
+    start = f"#!{python} -P"
+    if any(character.isspace() for character in python) or len(start.encode()) > LONGEST_FIRST_LINE:
+        start = _THROUGH_SHELL.format(python=shlex.quote(python))
+    return _SCRIPT.format(start=start, name=name, mark=MARK)
 
 
-def _link(link: Path, target: Path) -> None:
-    if link.is_symlink():
-        link.unlink()
-    elif link.exists():
-        raise UsageError(f"{link}: exists and is not a link", "name another directory, or move that file away")
-    link.symlink_to(target)
+def _check_free(path: Path) -> None:
+    """UsageError if there is something that busbw did not put there. Earlier versions made links to the script `busbw`."""
+    if path.is_symlink():
+        own = path.readlink().name == "busbw"
+    else:
+        own = not path.exists() or (path.is_file() and MARK.encode() in path.read_bytes()[:1000])
+    if not own:
+        raise UsageError(f"{path}: exists and is not busbw's", "name another directory, or move that file away")
+
+
+def _write(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o755)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from busbw.cli import history_runs
-from busbw.cli.history_options import HELP, db_option, filters, reading
+from busbw.cli.history_options import HELP, LAST, db_option, filters, reading
 from busbw.cli.parameters import Share, not_empty
 from busbw.cli.streams import answer, talk
 from busbw.cli.sweep_files import read_bytes, read_sweep, sweep_in
@@ -25,7 +25,6 @@ from busbw.views import history as view
 from busbw.views import result_json
 from busbw.views.changes import changes
 
-LAST = 30
 MOST_TOLERATED = 1.5  # a ratio that may still be called fine, if the user says so
 STANDINGS = {Standing.FINE: Exit.OK, Standing.SLOWER: Exit.BAD, Standing.UNKNOWN: Exit.UNKNOWN}
 

@@ -14,6 +14,7 @@ from busbw.core import pattern_lines
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
 from busbw.core.pattern import Pattern
+from busbw.core.pattern_coverage import coverage
 from busbw.core.sizes import counted
 from busbw.measure.record import save
 from busbw.views import pattern as view
@@ -38,7 +39,7 @@ FORMATS: dict[str, Callable[[Pattern, bool, int], str | bytes]] = {
     help=f"the format of the files: {', '.join((*BY_NAME, RECORD))}  [default: by content]",
 )
 @click.option("--format", "format_name", type=click.Choice(list(FORMATS)), default="table", show_default=True, help="how to print it")
-@click.option("--calls", is_flag=True, help="pattern-csv: add a column with the number of calls")
+@click.option("--calls", is_flag=True, help="pattern-csv: add a column with how often a rank made each call")
 @click.option("--rows", type=COUNT, default=ROWS, show_default=True, help="rows of the table, those with the largest share first")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), default=None, help="write to this file, not to stdout")
 def command(files: tuple[str, ...], source: str | None, format_name: str, calls: bool, rows: int, output: Path | None) -> int:
@@ -56,7 +57,7 @@ def command(files: tuple[str, ...], source: str | None, format_name: str, calls:
         talk(f"note: {counted(hidden, 'row')} of send and recv left out: pattern.csv has none")
     _write(FORMATS[format_name](record, calls, rows), output, shared=format_name == "csv")
     if format_name != "table":
-        for note in record.header.notes:
+        for note in [*record.header.notes, *coverage(record)]:
             talk(f"note: {note}")
     return int(Exit.BAD if record.header.skipped else Exit.OK)
 

@@ -1,4 +1,4 @@
-"""The nccl-tests frontend: called as `all_reduce_perf`, by a link that `busbw compat` created, busbw behaves like that binary.
+"""The nccl-tests frontend: called as `all_reduce_perf`, by a command that `busbw compat` wrote, busbw behaves like that binary.
 
 Intended differences: `-b 0` and endless steps are rejected; `-r all` works; the JSON lists every GPU under devices, and masks the values
 of environment variables that do not concern communication.

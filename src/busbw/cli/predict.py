@@ -5,8 +5,8 @@ from dataclasses import replace
 import click
 
 from busbw.capture.files import load
-from busbw.cli.parameters import not_empty
-from busbw.cli.shared_options import format_option
+from busbw.cli.parameters import given, not_empty
+from busbw.cli.shared_options import format_option, scale_option
 from busbw.cli.streams import answer
 from busbw.cli.sweep_files import read_sweep
 from busbw.cli.system_options import (
@@ -28,16 +28,18 @@ from busbw.model.estimate import Fits, Setting
 from busbw.model.measured_system import of_result, shape
 from busbw.model.nccl.choice import allowed
 from busbw.model.nccl.constants import of_number, release
-from busbw.model.patterns import predict_pattern
+from busbw.model.patterns import Job, predict_pattern
 from busbw.model.predict import point, predict, without_rails
 from busbw.model.systems import System
 from busbw.views import described, prediction
+
+_OF_COLLECTIVE = {"collective": "COLLECTIVE", "least": "-b", "most": "-e", "factor": "-f"}
 
 
 @click.command("predict", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("collective", default="all_reduce")
 @system_options("this host")
-@click.option("--nodes", type=Counts(), default="1", show_default=True, help="numbers of hosts: 1,2,128")
+@click.option("--nodes", type=Counts(), default="1", help="numbers of hosts: 1,2,128  [default: 1; as many as a pattern fills]")
 @click.option("--gpus", type=click.IntRange(1), help="GPUs used on each host  [default: all]")
 @click.option("-b", "least", default="1K", show_default=True, help="smallest size")
 @click.option("-e", "most", default="16G", show_default=True, help="largest size")
@@ -54,23 +56,32 @@ from busbw.views import described, prediction
     callback=not_empty,
     help="predict an application instead: a capture, or any file that `busbw pattern` reads",
 )
+@scale_option
 @format_option
 def command(
     collective: str, system: str, topo: str, nics: str, cpu: str | None, nodes: tuple[int, ...], gpus: int | None, least: str, most: str,
     factor: int, nccl: str, algo: str, proto: str, results: tuple[str, ...], oversubscription: float, rails_lost: int, pattern_file: str,
-    format_name: str,
+    scale: str, format_name: str,
 ) -> int:  # fmt: skip
     """Predict time and busbw of COLLECTIVE by size and number of hosts, with how far they may be off.
 
-    The system is this host, or what --system or --topo describe. --calibrate reads any file that busbw show reads. Exit code 1 when
-    rows of a pattern have no time.
+    The system is this host, or what --system or --topo describe. --calibrate reads any file that busbw show reads. A pattern has its
+    own collectives and sizes; its ranks fill the hosts, and --scale makes it one of other ranks. Exit code 1 when rows of a pattern
+    have no time.
     """
     row = collective_row(collective)
     found, source = given_system(system, topo, nics, cpu) or this_system(nics, cpu)
     setting = Setting(found, release(nccl), settings(algo, proto, row.name), oversubscription)
     fits = calibrate(results, found)
     if pattern_file:
-        return _pattern(pattern_file, replace(setting, system=without_rails(found, rails_lost)), source, fits, format_name)
+        _refuse_of_collective(pattern_file, algo, proto)
+        job = _job(nodes, gpus, scale)
+        setting = replace(setting, system=without_rails(found, rails_lost))
+        expected = predict_pattern(load([pattern_file]), setting, pattern_file, source, fits, job)
+        answer(described.json(expected) if format_name == "json" else prediction.pattern_text(expected, width()))
+        return int(Exit.BAD if expected.without else Exit.OK)
+    if given("scale"):
+        raise UsageError("--scale: only a pattern is scaled", "add --pattern FILE, or leave out --scale")
     told = predict(setting, row, nodes, gpus or found.gpus, sizes(least, most, factor), source, fits, rails_lost)
     answer(described.json(told) if format_name == "json" else prediction.text(told, width()))
     return int(Exit.OK)
@@ -103,7 +114,19 @@ def _points(file: str, system: System) -> list[Point]:
     return [one for one in found if one is not None]
 
 
-def _pattern(file: str, setting: Setting, source: str, fits: Fits, format_name: str) -> int:
-    told = predict_pattern(load([file]), setting, file, source, fits)
-    answer(described.json(told) if format_name == "json" else prediction.pattern_text(told, width()))
-    return int(Exit.BAD if told.without else Exit.OK)
+def _refuse_of_collective(file: str, algo: str, proto: str) -> None:
+    """UsageError for options of one collective, where a pattern states its own collectives and sizes."""
+    for parameter, name in _OF_COLLECTIVE.items():
+        if given(parameter):
+            raise UsageError(f"{name}: collectives and sizes are those of {file}", f"leave out {name}, or --pattern")
+    for name, text in (("--algo", algo), ("--proto", proto)):
+        if ":" in text:
+            message = f"{name} {text}: it is of one collective, and a pattern has several"
+            raise UsageError(message, f"name them for all collectives, like {name} {'Ring' if name == '--algo' else 'Simple'}")
+
+
+def _job(nodes: tuple[int, ...], gpus: int | None, scale: str) -> Job:
+    """The job to predict a pattern for."""
+    if len(nodes) > 1:
+        raise UsageError(f"--nodes {','.join(map(str, nodes))}: a pattern is predicted for one number of hosts", f"--nodes {nodes[-1]}")
+    return Job(nodes[0] if given("nodes") else 0, gpus or 0, scale)

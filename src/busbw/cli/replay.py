@@ -10,7 +10,7 @@ from busbw.cli.parameters import COUNT, Seconds, argv
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
 from busbw.core.exits import Exit
-from busbw.core.replaying import CHOICES, SCALES, ReplaySpec
+from busbw.core.replaying import CHOICES, ReplaySpec
 from busbw.core.result import AnyResult, ReplayResult
 from busbw.engines.registry import AUTO, BY_NAME
 from busbw.measure.events import Ended, Event
@@ -52,10 +52,7 @@ OUTPUTS = {"table": ReplayOutput, "csv": CsvOutput, "json": JsonOutput}
 @click.argument("file")
 @click.option("--engine", type=click.Choice(ENGINES), default=AUTO, show_default=True, help="who moves the data")
 @click.option("--repeats", type=COUNT, default=1, show_default=True, help="times to replay the pattern")
-@click.option(
-    "--scale", type=click.Choice(SCALES), default="none", show_default=True,
-    help="rule for another number of ranks: keep the bytes of algbw, or NCCL's count",
-)  # fmt: skip
+@shared.scale_option
 @click.option(
     "--choice", type=click.Choice(CHOICES), default="recorded", show_default=True,
     help="who chooses algorithm and protocol: the pattern where it states them, or NCCL",

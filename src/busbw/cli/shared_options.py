@@ -1,4 +1,4 @@
-"""Options that `busbw run`, `train` and `plan` share."""
+"""Options that several commands share."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +9,7 @@ import click
 from busbw.cli.parameters import COUNT, File, Seconds, not_empty
 from busbw.core.errors import UsageError
 from busbw.core.networks import NETWORKS
+from busbw.core.replaying import SCALES
 from busbw.core.training import PRECISIONS
 from busbw.launch.slurm import Step, split
 
@@ -75,6 +76,10 @@ result_options = options(
 format_option = click.option(
     "--format", "format_name", type=click.Choice(("table", "json")), default="table", show_default=True, help="output on stdout"
 )
+scale_option = click.option(
+    "--scale", type=click.Choice(SCALES), default="none", show_default=True,
+    help="rule for a pattern on another number of ranks: keep the bytes of algbw, or NCCL's count",
+)  # fmt: skip
 dry_run_option = click.option("--dry-run", is_flag=True, help="print the launcher's command line and stop")
 
 

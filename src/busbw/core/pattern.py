@@ -28,7 +28,7 @@ class Header(msgspec.Struct, tag="header", omit_defaults=True):
     schema: str = ""
     source: str = ""  # the format that it was made from
     world: int = 0  # ranks of the job; 0: unknown
-    ranks: list[int] = []  # whose calls were read
+    ranks: list[int] = []  # whose calls were read; empty: not stated
     hosts: list[str] = []
     nccl: str = ""
     started: str = ""  # ISO time of at_us = 0
@@ -42,10 +42,11 @@ class Comm(msgspec.Struct, tag="comm", omit_defaults=True, frozen=True):
     """One communicator. `members` are ranks of the job in the order of the communicator's own ranks; empty: unknown."""
 
     id: int
-    ranks: int
+    ranks: int  # 0: unknown
     name: str = ""
     hosts: int = 0  # 0: unknown
     members: list[int] = []
+    read: int = 0  # of its ranks, those whose calls were read; 0: not stated
 
 
 class Times(msgspec.Struct, omit_defaults=True, frozen=True):

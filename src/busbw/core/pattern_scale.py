@@ -29,18 +29,20 @@ def scaled(pattern: Pattern, ranks: int, rule: str) -> Pattern:
     recorded = ranks_of(pattern)
     if ranks == recorded:
         return pattern
+    as_recorded = f"use {recorded} ranks"
     if rule not in (BYTES, COUNT):
-        message = f"the pattern was recorded on {recorded} ranks, and {ranks} are to replay it"
-        raise UsageError(message, f"start {recorded} ranks, or choose a rule: --scale {BYTES} or --scale {COUNT}")
+        message = f"the pattern is of {recorded} ranks, not {ranks}"
+        raise UsageError(message, f"{as_recorded}, or choose a rule: --scale {BYTES} or --scale {COUNT}")
     for comm in pattern.comms:
         if comm.ranks != recorded:
             message = f"communicator {comm.id} has {comm.ranks} of {recorded} ranks: no rule tells its members among {ranks}"
-            raise UsageError(message, f"start {recorded} ranks")
+            raise UsageError(message, as_recorded)
     for row in pattern.rows:
         if row.rank is not None or row.peer is not None:
-            raise UsageError(f"the pattern has {row.function} to single ranks, which no rule can scale", f"start {recorded} ranks")
+            raise UsageError(f"the pattern has {row.function} to single ranks, which no rule can scale", as_recorded)
+    header = msgspec.structs.replace(pattern.header, world=ranks, ranks=[])
     comms = [Comm(comm.id, ranks, comm.name) for comm in pattern.comms]
-    return Pattern(pattern.header, comms, [_row(row, recorded, ranks, rule) for row in pattern.rows], pattern.calls)
+    return Pattern(header, comms, [_row(row, recorded, ranks, rule) for row in pattern.rows], pattern.calls)
 
 
 def _row(row: PatternRow, before: int, ranks: int, rule: str) -> PatternRow:

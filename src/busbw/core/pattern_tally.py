@@ -44,9 +44,9 @@ class Tally:
         self._seen: dict[Arguments, _Seen] = {}
         self._calls: list[Call] = []
 
-    def comm(self, ranks: int, name: str = "", hosts: int = 0, members: Sequence[int] = ()) -> int:
+    def comm(self, ranks: int, name: str = "", hosts: int = 0, members: Sequence[int] = (), read: int = 0) -> int:
         """Add a communicator; returns its id."""
-        self._comms.append(Comm(len(self._comms), ranks, name, hosts, list(members)))
+        self._comms.append(Comm(len(self._comms), ranks, name, hosts, list(members), read))
         return len(self._comms) - 1
 
     def add(

@@ -157,7 +157,7 @@ class Explanation(msgspec.Struct, tag="busbw.explanation/1", tag_field="schema",
 class PredictedRow(msgspec.Struct, frozen=True):
     """One row of a pattern on the other system. `forecast` is None where no time can be given, and `reason` says why.
 
-    `weight` is the part of the job's ranks that a call occupies (core.pattern_weights), of a send that of its sender.
+    `weight` is the part of the ranks read that a call occupies (core.pattern_weights), of a send that of its sender.
     """
 
     row: int
@@ -173,22 +173,28 @@ class PredictedRow(msgspec.Struct, frozen=True):
 
     @property
     def total_s(self) -> float:
-        """The time of all calls, averaged over the job's ranks."""
+        """The time of all calls, averaged over the ranks that were read."""
         return self.weight * self.forecast.time_s * self.calls if self.forecast else 0.0
 
 
 class PatternPrediction(msgspec.Struct, tag="busbw.pattern-prediction/1", tag_field="schema", kw_only=True):
-    """What a recorded application's communication takes on another system."""
+    """What a recorded application's communication takes on another system.
+
+    `ranks` is how many it was predicted for, and `recorded_ranks` how many it was recorded on; `scale` is the rule where they differ.
+    """
 
     source: str
     described: Described
     rows: list[PredictedRow]
     recorded_s: float = 0.0
+    ranks: int = 0
+    recorded_ranks: int = 0
+    scale: str = ""
     notes: list[str] = []
 
     @property
     def total_s(self) -> float:
-        """The time of all calls of all rows with a forecast, one after the other, averaged over the job's ranks."""
+        """The time of all calls of all rows with a forecast, one after the other, averaged over the ranks that were read."""
         return sum(row.total_s for row in self.rows)
 
     @property

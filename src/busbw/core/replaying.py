@@ -29,7 +29,7 @@ class ReplaySpec(msgspec.Struct, frozen=True, omit_defaults=True):
 class Replayed(msgspec.Struct):
     """One row: as recorded, and as replayed. None: not timed. `counted_calls` of the replay gave `times`.
 
-    `weight` is the part of the job's ranks that a call occupies, `recorded_weight` that of the recorded calls (core.pattern_weights).
+    `weight` is the part of the ranks read that a call occupies, `recorded_weight` that of the recorded calls (core.pattern_weights).
     `kind` is the clock of `times`: gpu (kernels, by the profiler plugin), event (CUDA events around a call) or cpu. `skew_us` is the
     median time between the first and the last rank's start. `algorithm` and `protocol` are what NCCL chose in the replay.
     """
@@ -78,7 +78,7 @@ class Replayed(msgspec.Struct):
 
     @property
     def total_s(self) -> float | None:
-        """Seconds of all recorded calls at the mean time of those replayed, averaged over the job's ranks."""
+        """Seconds of all recorded calls at the mean time of those replayed, averaged over the ranks that were recorded."""
         return self.weight * self.row.calls * self.times.total / self.times.n * US if self.times and self.times.n else None
 
     @property
@@ -101,4 +101,5 @@ class Replay(msgspec.Struct):
     recorded_wall_s: float = 0.0
     period: Annotated[int, Meta(description="calls of a step, if the pattern repeats; 0: unknown")] = 0
     steps: Annotated[int, Meta(description="how often that step is there; other calls come before it; 0: unknown")] = 0
+    average: Annotated[str, Meta(description="which ranks totals are the average of; empty: of all")] = ""
     notes: list[str] = []

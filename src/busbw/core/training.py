@@ -1,6 +1,6 @@
 """The settings and results of a training benchmark, a part of busbw.result/1. Times are seconds and sizes bytes."""
 
-from statistics import fmean, median, pstdev
+from statistics import harmonic_mean, median, pstdev
 
 import msgspec
 
@@ -90,6 +90,11 @@ class TrainRun(msgspec.Struct):
     states: StatesUse | None = None
     failed: str = ""
 
+    @property
+    def rate(self) -> float:
+        """Samples per second and rank: all samples over all time, which of iterations of one size is the harmonic mean of their rates."""
+        return harmonic_mean(self.rates)
+
 
 class Largest(msgspec.Struct, frozen=True):
     """The largest model that trained by a method, None if none did; and of the next larger one the parameters and why it did not."""
@@ -122,9 +127,12 @@ class Training(msgspec.Struct):
         return [run for run in self.runs if run.method == method]
 
     def rate(self, method: str) -> tuple[float, float | None] | None:
-        """Samples per second and rank: mean over iterations and 1.96 standard deviations (None for one iteration); None before its run."""
+        """Samples per second and rank, and 1.96 standard deviations of an iteration (None for one iteration); None before its run.
+
+        All samples over all time: iterations have equally many samples, so this is the harmonic mean of their rates.
+        """
         rates = [rate for run in self.of(method) for rate in run.rates]
-        return (fmean(rates), NORMAL_95 * pstdev(rates) if len(rates) > 1 else None) if rates else None
+        return (harmonic_mean(rates), NORMAL_95 * pstdev(rates) if len(rates) > 1 else None) if rates else None
 
     def step_s(self, method: str) -> float | None:
         """The median step."""

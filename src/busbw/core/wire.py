@@ -33,6 +33,6 @@ def _finite(value: Any) -> bool:
 def _spelled(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return f"{value}"
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_spelled(item) for item in value]
     return {key: _spelled(item) for key, item in value.items()} if isinstance(value, dict) else value

@@ -7,11 +7,11 @@ that must carry twice the bytes; `channel_us` makes every channel cost time; and
 import os
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
 
 from busbw.core import tuner_table
 from busbw.core.env import TUNER
-from busbw.core.errors import NoMeasurement
+from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.given_file import read_text
 from busbw.core.networks import CHANNEL_VARIABLES
 from busbw.core.tuning import TUNED, Choice
 from busbw.model.nccl.choice import allowed, choices
@@ -35,7 +35,7 @@ class SimTuner:
         self._asked = False
         self._factors: dict[tuple[str, int, Choice | None], float] = {}
         name = self._environment.get(TUNER.table, "")
-        self._table = tuner_table.parse(Path(name).read_text("utf-8"), name) if name else tuner_table.Table()
+        self._table = _read(name) if name else tuner_table.Table()
 
     @cached_property
     def _model(self) -> Model:
@@ -98,3 +98,12 @@ class SimTuner:
 def _number(environment: Mapping[str, str], name: str) -> int:
     text = environment.get(name, "")
     return int(text) if text.isascii() and text.isdecimal() else 0
+
+
+def _read(name: str) -> tuner_table.Table:
+    try:
+        text = read_text(name)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"{TUNER.table}={name}: {reason}", f"name a table that busbw tune wrote, or unset {TUNER.table}") from error
+    return tuner_table.parse(text, name)

@@ -29,7 +29,7 @@ class _RecordedTree(Live):
         return reading if reading.data is not None else Reading(None, f"the recording has no '{name}'")
 
 
-class _Entry(msgspec.Struct, gc=False, frozen=True):
+class Entry(msgspec.Struct, gc=False, frozen=True):
     """A line of an archive: of its schema, of a path, or of a call."""
 
     schema: str | None = None
@@ -51,11 +51,11 @@ class _Entry(msgspec.Struct, gc=False, frozen=True):
         return None if self.error is None else Reading(None, self.error)
 
 
-_DECODER = msgspec.json.Decoder(_Entry)
+_DECODER = msgspec.json.Decoder(Entry)
 
 
 class _RecordedArchive:
-    def __init__(self, entries: list[_Entry]) -> None:
+    def __init__(self, entries: list[Entry]) -> None:
         self._paths = {entry.path: entry for entry in entries if entry.path is not None}
         self._calls = {entry.call: entry for entry in entries if entry.call is not None}
         self._present = sorted(path for path, entry in self._paths.items() if entry.error is None)
@@ -84,7 +84,7 @@ class _RecordedArchive:
         return _reading(self._calls.get(name), f"the recording has no '{name}'")
 
 
-def _reading(entry: _Entry | None, missing: str) -> Reading:
+def _reading(entry: Entry | None, missing: str) -> Reading:
     return (entry and entry.reading()) or Reading(None, missing)
 
 
@@ -112,11 +112,11 @@ def parse_archive(text: str | bytes, name: str = "recording") -> Source:
     return _RecordedArchive(entries)
 
 
-def _begins(entry: _Entry) -> bool:
-    return entry == _Entry(schema=SCHEMA, lines=entry.lines)
+def _begins(entry: Entry) -> bool:
+    return entry == Entry(schema=SCHEMA, lines=entry.lines)
 
 
-def _described(entry: _Entry) -> bool:
+def _described(entry: Entry) -> bool:
     return entry.path is not None or entry.call is not None
 
 
@@ -126,7 +126,7 @@ def _refused(data: bytes, name: str) -> UsageError:
         try:
             entry = _DECODER.decode(line)
         except (ValueError, RecursionError):
-            entry = _Entry()
+            entry = Entry()
         if not _begins(entry) if number == 1 else not _described(entry):
             expected = f'{{"schema": "{SCHEMA}"}}' if number == 1 else "a path or a call"
             seen = line.decode("utf-8", "replace")[:40]

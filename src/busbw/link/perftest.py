@@ -3,6 +3,7 @@
 A test is ended by killing only the process that was started here.
 """
 
+import contextlib
 import functools
 import os
 import shutil
@@ -11,6 +12,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +20,7 @@ import msgspec
 
 from busbw.core.errors import NoMeasurement
 from busbw.core.linking import Program
+from busbw.host.process import children
 from busbw.link import perftest_text
 
 BANDWIDTH, LATENCY = "ib_write_bw", "ib_write_lat"
@@ -131,7 +134,7 @@ def serve(test: Test, limit_s: float) -> tuple[Running, int]:
     port = free_port()
     running = start(test.words(port))
     deadline = time.monotonic() + limit_s
-    while not listens(port):
+    while not _listens(running.process.pid, port):
         ended = running.process.poll() is not None
         if ended or time.monotonic() >= deadline:
             text = running.output()
@@ -173,8 +176,15 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def listens(port: int) -> bool:
-    """Whether a process of this network namespace listens on a TCP port."""
+def _listens(pid: int, port: int) -> bool:
+    """Whether a program, or what it has started, listens on a TCP port. Another one may have taken the port since it was free."""
+    found = _listening(port)
+    return bool(found) and any(not found.isdisjoint(_open_files(one)) for one in (pid, *children(pid)))
+
+
+def _listening(port: int) -> set[str]:
+    """The sockets of this network namespace that listen on a port, as links in /proc/PID/fd name them."""
+    found = set()
     for family in ("tcp", "tcp6"):
         try:
             lines = Path(f"/proc/net/{family}").read_text(encoding="ascii").splitlines()[1:]
@@ -183,5 +193,12 @@ def listens(port: int) -> bool:
         for line in lines:
             fields = line.split()
             if fields[3] == _LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
-                return True
-    return False
+                found.add(f"socket:[{fields[9]}]")
+    return found
+
+
+def _open_files(pid: int) -> Iterator[str]:
+    with contextlib.suppress(OSError):
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # closed meanwhile
+                yield str(entry.readlink())

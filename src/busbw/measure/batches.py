@@ -54,6 +54,9 @@ class Batches(Protocol):
     def each_s(self, estimate_s: float) -> float:
         """Seconds that one operation takes in a batch, if it alone takes `estimate_s`."""
 
+    def untimed(self, estimate_s: float) -> int:
+        """The operations of such a duration that a batch runs before the timed ones."""
+
     def take(self, launches: Sequence[Launch], estimate_s: float) -> Taken:
         """Run and time the launches in step with all processes. `estimate_s` is the expected duration of one, the same on all processes."""
 
@@ -93,6 +96,10 @@ class HeldBatches:
         """See Batches: the operation, a fence, and the time to enqueue both."""
         return estimate_s + ENQUEUE_S
 
+    def untimed(self, estimate_s: float) -> int:
+        """See Batches."""
+        return min(round(LEAD_IN_S / max(estimate_s, SHORTEST_S)), MAX_LEAD_IN, self._most)
+
     def take(self, launches: Sequence[Launch], estimate_s: float) -> Taken:
         """See Batches. At most MAX_HELD operations, or one group, are held at a time."""
         taken = Taken([[] for _ in self._engine.ranks])
@@ -102,7 +109,7 @@ class HeldBatches:
 
     def _held(self, launches: Sequence[Launch], estimate_s: float, taken: Taken) -> None:
         engine, clock, fence = self._engine, time.perf_counter, self._fence
-        lead_in = min(round(LEAD_IN_S / max(estimate_s, SHORTEST_S)), MAX_LEAD_IN, self._most)
+        lead_in = self.untimed(estimate_s)
         with engine.held():
             for number in range(lead_in):
                 fence()
@@ -143,6 +150,10 @@ class HostClockBatches:
         """See Batches: a time slot."""
         return SLACK * estimate_s + SLOT_MARGIN_S
 
+    def untimed(self, estimate_s: float) -> int:
+        """See Batches."""
+        return min(int(WARM_S / self.each_s(estimate_s)), MAX_WARM)
+
     def take(self, launches: Sequence[Launch], estimate_s: float) -> Taken:
         """See Batches. Each operation has its own time slot."""
         clock = time.perf_counter
@@ -152,7 +163,7 @@ class HostClockBatches:
         self._control.barrier()
         # Ten barriers are enough for the message with the common start to reach all ranks.
         begin = float(self._control.bcast(clock() + 10 * (clock() - before) + SLOT_MARGIN_S)) - ahead
-        warm = min(int(WARM_S / slot), MAX_WARM)
+        warm = self.untimed(estimate_s)
         starts: list[float] = []
         ends: list[float] = []
         self.progress.batch = ends

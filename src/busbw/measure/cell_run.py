@@ -24,7 +24,7 @@ MAX_POSITIONS = 4096  # buffer positions that a cell uses in turn; more would on
 POSITIONS = 8  # with precise timing
 UNTIMED = 3  # operations before the first visit: the shortest tells how long one takes
 RETRIED = 2  # visits after which an operation is run untimed even if it seems long: they may have been disturbed
-LONG_S = 20e-3  # a longer operation is not affected by the one before it
+LONG_S = 5e-3  # a longer operation is not affected by the one before it: a GPU's caches are filled again in 20 us
 
 
 class Begin(Protocol):
@@ -138,9 +138,8 @@ class CellRun:
         if checking:
             state.more = max(state.more, len(targets))
         progress = setup.begin("timing", self.where, self.size, setup.awaited_together)
-        if not is_first:  # others were measured since
-            known_s = self.operation_s if state.visited > RETRIED else 0.0
-            state.estimate_s = min(state.estimate_s, setup.most(self._untimed_s(known_s)))
+        if not is_first and not self._is_undisturbed(state, setup.batches):
+            state.estimate_s = min(state.estimate_s, setup.most(self._once_untimed_s()))
         setup.batches.progress, launched = progress, setup.batches.launched
         precise.visit(state, setup.batches, setup.world, setup.spec.sampling, setup.throttled, setup.group_id)
         self.operations += (setup.batches.launched - launched) * setup.spec.agg_iters
@@ -192,8 +191,16 @@ class CellRun:
 
         Skipped if one is known to take longer than LONG_S: `known_s`, the same on all processes, is returned instead.
         """
-        if known_s > LONG_S:
-            return known_s
+        return known_s if known_s > LONG_S else self._once_untimed_s()
+
+    def _is_undisturbed(self, state: precise.Visiting, batches: Batches) -> bool:
+        """Whether a visit needs no untimed operation after those of other sizes: it is long, or its batch begins with some.
+
+        Not for the first visits, whose estimate may be of disturbed samples.
+        """
+        return state.visited > RETRIED and (state.estimate_s > LONG_S or batches.untimed(state.estimate_s) > 0)
+
+    def _once_untimed_s(self) -> float:
         progress = self.setup.begin("timing", self.where, self.size, 1)
         took_s = self._once_s()
         progress.done += 1

@@ -11,8 +11,9 @@ from busbw.capture.kernel_clock import SELF_COUNTED
 from busbw.core.collectives import BY_NAME as COLLECTIVES
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.pattern import Pattern, Times
+from busbw.core.pattern_coverage import average, coverage
 from busbw.core.pattern_scale import ranks_of, scaled, step
-from busbw.core.pattern_weights import weights
+from busbw.core.pattern_weights import parts, weights, world_of
 from busbw.core.replaying import Replay, Replayed
 from busbw.core.result import ReplayResult
 from busbw.core.sizes import counted
@@ -103,7 +104,7 @@ def _play(
     if everyone is not None:
         _conclude(result.replay, plan, everyone, GPU if not marks else EVENT if first.asynchronous else CPU)
         _add_ideals(result)
-        result.replay.notes += notes
+        result.replay.notes += [*coverage(recorded), *notes]
         if not any(row.times for row in result.replay.rows):
             result.replay.notes.append("NCCL's profiler interface gave no times; with NCCL_PROFILER_PLUGIN=none CUDA events are used")
         if others := sum(row.ran_another for row in result.replay.rows) if job.replay.choice == "recorded" else 0:
@@ -124,7 +125,7 @@ def _blank(job: ReplayJob, plan: ReplayPlan, recorded: Pattern) -> Replay:
             Replayed(row, pattern.comm(row).ranks, recorded_weight=weight, step_calls=of_step[number])
             for number, (row, weight) in enumerate(rows)
         ],
-        plan.skipped, recorded_wall_s=recorded.header.seconds, period=repeated.calls, steps=repeated.times,
+        plan.skipped, recorded_wall_s=recorded.header.seconds, period=repeated.calls, steps=repeated.times, average=average(recorded),
     )  # fmt: skip
 
 
@@ -157,7 +158,7 @@ def _conclude(replay: Replay, plan: ReplayPlan, everyone: Sequence[Timed], kind:
     all have entered, such as the root's of a broadcast, may return at once, so there it is the longest.
     """
     replay.wall_s = [max(walls) for walls in zip(*(one.walls for one in everyone), strict=True)]
-    occupied: dict[int, list[float]] = {}
+    occupied = _occupied(plan)
     times: dict[int, list[float]] = {}
     skews: dict[int, list[float]] = {}
     for number, operation in enumerate(plan.operations):
@@ -167,8 +168,6 @@ def _conclude(replay: Replay, plan: ReplayPlan, everyone: Sequence[Timed], kind:
             for row in operation.rows if seen else ():
                 times.setdefault(row, []).append(took(seen) / len(operation.rows))
                 skews.setdefault(row, []).append(max(seen) - min(seen))
-        for row in operation.rows:
-            occupied.setdefault(row, []).append(operation.occupied / len(everyone))
         kernel = next((one.ran[number][0] for one in everyone if number in one.ran), None)
         if kernel:
             for row in operation.rows:
@@ -177,7 +176,23 @@ def _conclude(replay: Replay, plan: ReplayPlan, everyone: Sequence[Timed], kind:
     for row, taken in times.items():
         replay.rows[row].times = Times(len(taken), sum(taken), min(taken), statistics.median(taken), max(taken))
         replay.rows[row].kind, replay.rows[row].skew_us = kind, statistics.median(skews[row])
-        replay.rows[row].weight = statistics.fmean(occupied[row])
+        replay.rows[row].weight = occupied[row]
+
+
+def _occupied(plan: ReplayPlan) -> dict[int, float]:
+    """For each replayed row, the part of the ranks read that call NCCL for one of its operations, averaged over the operations."""
+    pattern, shares = plan.pattern, parts(plan.pattern)
+    read = set(pattern.header.ranks) or set(range(world_of(pattern)))
+    found: dict[int, list[float]] = {}
+    moving: dict[tuple[int, int], float] = {}
+    for operation in plan.operations:
+        comm, call = pattern.comms[operation.comm], operation.call
+        if call.layout.matrix and (comm.id, id(call)) not in moving:
+            members = comm.members or range(comm.ranks)
+            moving[comm.id, id(call)] = len(read & {members[rank] for rank in operation.moving}) / len(read)
+        for row in operation.rows:
+            found.setdefault(row, []).append(moving.get((comm.id, id(call)), shares[row]))
+    return {row: statistics.fmean(values) for row, values in found.items()}
 
 
 def _add_ideals(result: ReplayResult) -> None:

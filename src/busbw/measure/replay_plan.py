@@ -40,10 +40,9 @@ class Operation:
         return not matrix or any(matrix[rank]) or any(line[rank] for line in matrix)
 
     @property
-    def occupied(self) -> int:
-        """The ranks that call NCCL for it."""
-        ranks = self.call.layout.ranks
-        return sum(map(self.moves, range(ranks))) if self.call.layout.matrix else ranks
+    def moving(self) -> list[int]:
+        """The ranks of the communicator that call NCCL for it."""
+        return [rank for rank in range(self.call.layout.ranks) if self.moves(rank)]
 
     @property
     def to_self(self) -> bool:

@@ -1,51 +1,99 @@
 """Predicts a recorded application's communication on another system."""
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import ceil
+
+import msgspec
 
 from busbw.core.collectives import BY_NAME
 from busbw.core.pattern import RECV, SEND, US, Comm, Pattern, PatternRow
-from busbw.core.pattern_weights import weights, world_of
+from busbw.core.pattern_coverage import average, coverage
+from busbw.core.pattern_scale import scaled
+from busbw.core.pattern_weights import ranks_read, weights, world_of
 from busbw.core.prediction import Forecast, PatternPrediction, PredictedRow
+from busbw.core.sizes import counted
 from busbw.model.estimate import Fits, Setting
 from busbw.model.levels import described
-from busbw.model.predict import forecast
-from busbw.model.systems import System
+from busbw.model.predict import check, forecast
 
 PACKED = "ranks whose place is unknown are placed host by host"
+ADDED = "calls are added up one after the other, {}: what overlaps with other calls or computation costs less"
 SENT = "its time is that of the send"
 
 
-def predict_pattern(pattern: Pattern, setting: Setting, source: str, system_source: str, fits: Fits | None = None) -> PatternPrediction:
-    """Every row of the pattern. Ranks of the job fill the hosts one after the other, whatever hosts they were recorded on."""
-    rows = [_row(pattern, row, weight, setting, fits or {}) for row, weight in zip(pattern.rows, weights(pattern), strict=True)]
-    hosts = max([1, ceil(pattern.header.world / setting.system.gpus), *(row.hosts for row in rows)])
-    per_host = max((row.per_host for row in rows), default=1)
-    unplaced = any(not comm.members and comm.ranks > 1 and comm.ranks != pattern.header.world for comm in pattern.comms)
-    notes = ["calls are added up one after the other, average of all ranks: what overlaps with other calls or computation costs less"]
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The job that a pattern is predicted for: `hosts` with `per_host` ranks each, by the rule `scale` where that is not as recorded.
+
+    0 is not given: all GPUs of a host, and as many hosts as the recorded ranks fill.
+    """
+
+    hosts: int = 0
+    per_host: int = 0
+    scale: str = "none"
+
+
+def predict_pattern(
+    pattern: Pattern, setting: Setting, source: str, system_source: str, fits: Fits | None = None, job: Job | None = None
+) -> PatternPrediction:
+    """Every row of the pattern. Ranks of the job fill the hosts one after the other, whatever hosts they were recorded on.
+
+    UsageError if the pattern has another number of ranks than the job, and no rule makes one of the other.
+    """
+    job = job or Job()
+    per_host = job.per_host or setting.system.gpus
+    check(setting.system, job.hosts or 1, per_host)
+    ranks = job.hosts * per_host or world_of(pattern)
+    notes = coverage(pattern)
+    made = pattern
+    if job.hosts:
+        notes += _unsized(pattern, ranks)
+        made = scaled(_sized(pattern, ranks), ranks, job.scale)
+    rows = [_row(made, row, weight, setting, per_host, fits or {}) for row, weight in zip(made.rows, weights(made), strict=True)]
+    hosts = job.hosts or max([1, ceil(ranks / per_host), *(row.hosts for row in rows)])
+    fullest = per_host if job.hosts else max((row.per_host for row in rows), default=1)
+    if any(not comm.members and 1 < comm.ranks != ranks for comm in made.comms):
+        notes.append(PACKED)
     return PatternPrediction(
         source=source,
-        described=described(setting.system, hosts, min(per_host, setting.system.gpus), setting.release, system_source),
+        described=described(setting.system, hosts, min(fullest, per_host), setting.release, system_source),
         rows=rows,
         recorded_s=pattern.header.seconds,
-        notes=notes + ([PACKED] if unplaced else []),
+        ranks=ranks,
+        recorded_ranks=world_of(pattern),
+        scale=job.scale if ranks != world_of(pattern) else "",
+        notes=[ADDED.format(average(pattern)), *notes],
     )
 
 
-def _row(pattern: Pattern, row: PatternRow, weight: float, setting: Setting, fits: Fits) -> PredictedRow:
-    comm = pattern.comm(row)
-    hosts, per_host = placed(comm, setting.system)
+def _unsized(pattern: Pattern, ranks: int) -> list[str]:
+    unknown = sum(not comm.ranks for comm in pattern.comms)
+    return [f"{counted(unknown, 'communicator')} of an unknown number of ranks: taken to be all {ranks}"] if unknown and ranks > 1 else []
+
+
+def _sized(pattern: Pattern, ranks: int) -> Pattern:
+    """The pattern with communicators of an unknown size as those of all ranks."""
+    comms = [comm if comm.ranks else msgspec.structs.replace(comm, ranks=ranks) for comm in pattern.comms]
+    return replace(pattern, comms=comms)
+
+
+def _row(pattern: Pattern, row: PatternRow, weight: float, setting: Setting, per_host: int, fits: Fits) -> PredictedRow:
+    hosts, fullest = placed(pattern.comm(row), per_host)
     if row.function in (SEND, RECV):
-        hosts, per_host = (1, 2) if _beside(comm, row, setting.system) else (2, 1)
-    found, reason = _forecast(pattern, row, setting, (hosts, per_host), fits)
-    occupied = 1 / world_of(pattern) if row.function in (SEND, RECV) else weight  # the sends of a group follow each other
-    return PredictedRow(row.id, row.function, row.bytes, row.calls, hosts, per_host, found, reason, measured(row, weight), occupied)
+        hosts, fullest = (1, 2) if _beside(pattern.comm(row), row, per_host) else (2, 1)
+    found, reason = _forecast(pattern, row, setting, (hosts, fullest), fits)
+    occupied = 1 / ranks_read(pattern) if row.function in (SEND, RECV) else weight  # the sends of a group follow each other
+    return PredictedRow(row.id, row.function, row.bytes, row.calls, hosts, fullest, found, reason, measured(row, weight), occupied)
 
 
 def _forecast(pattern: Pattern, row: PatternRow, setting: Setting, place: tuple[int, int], fits: Fits) -> tuple[Forecast | None, str]:
     hosts, per_host = place
     if row.function == RECV and any(other.function == SEND and other.comm == row.comm for other in pattern.rows):
         return None, SENT
+    if not hosts:
+        return None, "how many ranks it has is unknown: --nodes says it of the job"
     if hosts * per_host < 2:
         return None, "one rank exchanges nothing"
     if hosts > 1 and not setting.system.nics:
@@ -59,23 +107,26 @@ def _forecast(pattern: Pattern, row: PatternRow, setting: Setting, place: tuple[
     return found, "" if found else "no algorithm can run it"
 
 
-def placed(comm: Comm, system: System) -> tuple[int, int]:
-    """On how many hosts a communicator's ranks are, and how many share one; uneven ones count as if the fullest host were every host."""
+def placed(comm: Comm, per_host: int) -> tuple[int, int]:
+    """On how many hosts of `per_host` ranks a communicator is, and how many of its ranks share one.
+
+    Uneven ones count as if the fullest host were every host. (0, 0) where the number of ranks is unknown.
+    """
     if comm.members:
-        on = [member // system.gpus for member in comm.members]
-        return len(set(on)), max(map(on.count, set(on)))
-    if 0 < comm.hosts <= comm.ranks and ceil(comm.ranks / comm.hosts) <= system.gpus:
+        on = Counter(member // per_host for member in comm.members)
+        return len(on), max(on.values())
+    if 0 < comm.hosts <= comm.ranks and ceil(comm.ranks / comm.hosts) <= per_host:
         return comm.hosts, ceil(comm.ranks / comm.hosts)
-    hosts = ceil(comm.ranks / system.gpus)
+    hosts = ceil(comm.ranks / per_host)
     return hosts, ceil(comm.ranks / hosts) if hosts else 0
 
 
-def _beside(comm: Comm, row: PatternRow, system: System) -> bool:
+def _beside(comm: Comm, row: PatternRow, per_host: int) -> bool:
     """Whether both sides of a send or receive are on one host; unknown sides are, if the whole communicator is."""
     if row.rank is None or row.peer is None:
-        return placed(comm, system)[0] == 1
+        return placed(comm, per_host)[0] == 1
     one, other = (_member(comm.members, rank) for rank in (row.rank, row.peer))
-    return one // system.gpus == other // system.gpus
+    return one // per_host == other // per_host
 
 
 def _member(members: Sequence[int], rank: int) -> int:
@@ -85,7 +136,7 @@ def _member(members: Sequence[int], rank: int) -> int:
 def measured(row: PatternRow, weight: float) -> float | None:
     """What all calls took where they were recorded, in seconds, by the GPU's clock or else the host's; None if none was timed.
 
-    Averaged over the job's ranks, of which a call occupied the part `weight`.
+    Averaged over the ranks read, of which a call occupied the part `weight`.
     """
     times = row.gpu_us or row.cpu_us
     return weight * times.total / times.n * row.calls * US if times and times.n else None

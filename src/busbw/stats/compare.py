@@ -3,12 +3,16 @@
 import math
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from busbw.core.cells import CellKey, complete_repeats, in_table_order, timing, usable
 from busbw.core.comparison import SCHEMA, ComparedCell, Comparison, Side, Signs, Verdict
 from busbw.core.errors import UsageError
 from busbw.core.result import Result
+from busbw.core.sizes import counted
+from busbw.stats.history import Times, spreads
 from busbw.stats.judging import Cells, Limits, by_cells, by_runs, runs_apart
 from busbw.stats.rank_tests import fewest, sign_test
 from busbw.stats.run_tests import fewest_chance
@@ -16,8 +20,11 @@ from busbw.stats.run_tests import fewest_chance
 Named = tuple[str, Result]  # a file name and its result
 
 
-def compare(a: Sequence[Named], b: Sequence[Named], limits: Limits | None = None) -> Comparison:
-    """Compare b with a, one or more runs each. Repeats in a file count as runs. UsageError if collectives or alltoallv's bytes differ."""
+def compare(a: Sequence[Named], b: Sequence[Named], limits: Limits | None = None, earlier: Times | None = None) -> Comparison:
+    """Compare b with a, one or more runs each. Repeats in a file count as runs. UsageError if collectives or alltoallv's bytes differ.
+
+    `earlier` has seconds by stored run of this machine and cell; it shows how much runs differ where there is one run a side.
+    """
     limits = limits or Limits()
     collective = _collective([*a, *b])
     first, second = ([run for _, result in side for run in complete_repeats(result)] for side in (a, b))
@@ -28,7 +35,9 @@ def compare(a: Sequence[Named], b: Sequence[Named], limits: Limits | None = None
         order.sort(key=in_table_order)  # repeats take the sizes in random order
     matched = [key for key in order if all(key in run and usable(run[key].time_s) for run in every)]
     if one_each:
-        apart = max(runs_apart(result) for _, result in (a[0], b[0]))
+        known = spreads(earlier or {})
+        usual = max(runs_apart(result) for _, result in (a[0], b[0]))
+        apart = {key: known.get(msgspec.structs.replace(key, cycle=0), usual) for key in matched}
         found = by_cells(matched, first[0], second[0], limits, apart)
     else:
         found = by_runs(matched, first, second, limits)
@@ -36,7 +45,10 @@ def compare(a: Sequence[Named], b: Sequence[Named], limits: Limits | None = None
     timings = timing(a[0][1]), timing(b[0][1])
     notes = [*_states("A", a), *_states("B", b)]
     notes += [f"timing: {timings[0]} in A, {timings[1]} in B"] if timings[0] != timings[1] else []
-    notes += (_too_few_samples(compared, limits) or _undecided(compared)) if one_each else _too_few_runs(len(first), len(second), limits)
+    if one_each:
+        notes += [*_stored(earlier or {}, known), *(_too_few_samples(compared, limits) or _undecided(compared))]
+    else:
+        notes += _too_few_runs(len(first), len(second), limits)
     sides = (_side(a, len(first)), _side(b, len(second)))
     return Comparison(SCHEMA, collective, limits.tolerance, limits.confidence, *sides, compared, _signs(compared), notes)
 
@@ -88,6 +100,15 @@ def _too_few_samples(compared: Sequence[ComparedCell], limits: Limits) -> list[s
     return [
         f"{few} of {len(tested)} cells have too few independent samples to be called slower or faster "
         f"at {100 * limits.confidence:g} % over all cells: {fewest(len(tested), limits.level)} per side are needed"
+    ]
+
+
+def _stored(earlier: Times, known: Mapping[CellKey, float]) -> list[str]:
+    if not known:
+        return []
+    return [
+        f"{counted(len(earlier), 'stored run')} of this machine and sweep differ by {100 * statistics.median(known.values()):.1f} % "
+        "(standard deviation, median of the cells): a difference must be larger than that explains"
     ]
 
 

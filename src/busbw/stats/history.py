@@ -23,12 +23,28 @@ TOLERANCE = 0.1
 RARE = 0.2  # share of the stored runs: what more of them do is usual
 
 
+Times = Mapping[int, Mapping[CellKey, float]]  # seconds by stored run and cell
+
+
+def spreads(earlier: Times) -> dict[CellKey, float]:
+    """How much runs differ, for each cell that all have: the standard deviation of the logarithms of their times.
+
+    A cell's own plus the median of those of the nearest sizes, because few runs may agree by chance. Empty with fewer than EARLIEST runs.
+    """
+    runs = list(earlier.values())
+    if len(runs) < EARLIEST:
+        return {}
+    shared = [key for key in runs[0] if all(usable(times.get(key, 0.0)) for times in runs)]
+    own = {key: statistics.stdev(math.log(times[key]) for times in runs) for key in shared}
+    return {key: value + statistics.median(_nearest(own, key)) for key, value in own.items()}
+
+
 def needed(confidence: float) -> int:
     """The earlier runs needed for this confidence: 19 for 95 %. Any of n runs and a new one is equally likely to be the slowest."""
     return next(count for count in itertools.count(2) if fewest_chance(count, 1, two_sided=False) <= level(confidence))
 
 
-def check(result: Result, earlier: Mapping[int, Mapping[CellKey, float]], confidence: float, tolerance: float = TOLERANCE) -> Check:
+def check(result: Result, earlier: Times, confidence: float, tolerance: float = TOLERANCE) -> Check:
     """Whether any cell of the run is slower than in `earlier` runs on its machine (times in seconds by run and cell).
 
     Runs without all of its cells are ignored. With enough runs the test is by order: if nothing changed, each run is equally likely to

@@ -72,17 +72,17 @@ def by_runs(keys: Sequence[CellKey], a: Sequence[Cells], b: Sequence[Cells], lim
     return compared
 
 
-def by_cells(keys: Sequence[CellKey], a: Cells, b: Cells, limits: Limits, apart: float = 0.0) -> dict[CellKey, ComparedCell]:
+def by_cells(keys: Sequence[CellKey], a: Cells, b: Cells, limits: Limits, apart: Mapping[CellKey, float]) -> dict[CellKey, ComparedCell]:
     """Compare one run per side: by samples where both have them (the error rate holds over all such cells), else by means.
 
-    One run a side does not show how much runs differ: by as much as two visits of one run, and by `apart` (a standard deviation of
-    logarithms) as runs on such machines do. A difference counts if it is significant even so.
+    One run a side does not show how much runs differ: by as much as two visits of one run, and by `apart` (for each cell a standard
+    deviation of logarithms) as runs on such a machine do. A difference counts if it is significant even so.
     """
     sampled = {key: (first, second) for key in keys if (first := _samples(a[key])) and (second := _samples(b[key]))}
     shifts = [shift(*samples, limits.confidence) for samples in sampled.values()]
     compared = {key: by_means(key, a[key].time_s, b[key].time_s, limits) for key in keys if key not in sampled}
     for (key, (first, second)), found, proven in zip(sampled.items(), shifts, holm([found.p for found in shifts]), strict=True):
-        p = max(proven, min(1.0, len(sampled) * _chance_of_runs(a[key].cell, b[key].cell, apart)))
+        p = max(proven, min(1.0, len(sampled) * _chance_of_runs(a[key].cell, b[key].cell, apart.get(key, 0.0))))
         counts = {"a_count": a[key].n, "b_count": b[key].n, "a_effective": len(first), "b_effective": len(second)}
         times_s = {"a_s": a[key].time_s, "b_s": b[key].time_s}
         compared[key] = _judged(key, msgspec.structs.replace(found, p=p), limits, by="samples", **times_s, **counts)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from busbw.core.collectives import BY_NAME as COLLECTIVES
 from busbw.core.pattern import Pattern, PatternRow, Times
-from busbw.core.pattern_weights import weights
+from busbw.core.pattern_coverage import average, coverage
+from busbw.core.pattern_weights import parts, weights
 from busbw.core.sizes import counted, format_size
 from busbw.views.columns import Column, aligned, wrapped
 from busbw.views.formats import known, peers_text, percent_text, time_text
@@ -27,7 +28,7 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What the table is sorted by: a kind of time, or bytes."""
+    """What the table is sorted by: a kind of time, or bytes. `meaning` goes on after "average of all ranks"."""
 
     name: str
     field: str
@@ -35,9 +36,9 @@ class _Kind:
 
 
 KINDS = (
-    _Kind("GPU time", "gpu_us", "average of all ranks, a call's being the shortest duration on the GPU of any rank"),
-    _Kind("CPU time", "cpu_us", "average of all ranks, by the host's clock"),
-    _Kind("bytes", "", "the calls are not timed"),
+    _Kind("GPU time", "gpu_us", ", a call's being the shortest duration on the GPU of any rank"),
+    _Kind("CPU time", "cpu_us", ", by the host's clock"),
+    _Kind("bytes", "", "; the calls are not timed"),
 )
 
 
@@ -82,22 +83,19 @@ def table(pattern: Pattern, width: int | None = None, most: int = ROWS) -> str:
     lines = sorted(_lines(pattern, chosen), key=lambda line: (-line.weight, line.row.id))
     shown = [column for column in COLUMNS if column.title not in _OPTIONAL or any(column.text(line) != "-" for line in lines)]
     rest = more(lines[most:], sum(line.weight for line in lines[most:]), sum(line.weight for line in lines))
-    head = wrapped(f"{_title(pattern)}\nsorted by share of {chosen.name} ({chosen.meaning})\n", limit)
+    head = wrapped(f"{_title(pattern)}\nsorted by share of {chosen.name} ({average(pattern)}{chosen.meaning})\n", limit)
     return (
         f"{head}\n{aligned(shown, lines[:most], limit, DROP_ORDER)}{rest}\n{wrapped(_totals(pattern, chosen) + _remarks(pattern), limit)}"
     )
 
 
 def _lines(pattern: Pattern, chosen: _Kind) -> list[_Line]:
-    parts = [_part(row, chosen) * weight for row, weight in zip(pattern.rows, _weights(pattern, chosen), strict=True)]
+    weighed = weights(pattern) if chosen.field else parts(pattern)
+    added = [_part(row, chosen) * weight for row, weight in zip(pattern.rows, weighed, strict=True)]
     return [
-        _Line(pattern, row, getattr(row, chosen.field) if chosen.field else None, part, sum(parts))
-        for row, part in zip(pattern.rows, parts, strict=True)
+        _Line(pattern, row, getattr(row, chosen.field) if chosen.field else None, one, sum(added))
+        for row, one in zip(pattern.rows, added, strict=True)
     ]
-
-
-def _weights(pattern: Pattern, chosen: _Kind) -> list[float]:
-    return weights(pattern) if chosen.field else [1.0] * len(pattern.rows)
 
 
 def _part(row: PatternRow, chosen: _Kind) -> float:
@@ -139,4 +137,4 @@ def _remarks(pattern: Pattern) -> str:
     text = "" if pattern.ordered else "the order of the calls is unknown\n"
     text += f"{counted(header.dropped, 'call')} dropped by what recorded them\n" if header.dropped else ""
     text += f"{counted(header.skipped, 'record')} could not be read\n" if header.skipped else ""
-    return text + "".join(f"note: {note}\n" for note in header.notes)
+    return text + "".join(f"note: {note}\n" for note in [*header.notes, *coverage(pattern)])

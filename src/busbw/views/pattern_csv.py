@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from busbw.core.collectives import BY_NAME as COLLECTIVES
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.pattern import Pattern, PatternRow, Times
+from busbw.core.pattern_weights import parts
 
 TITLES = (
     "routine", "num_samples", "datatype", "nranks", "ALGO", "PROTOCOL", "TOTALBYTES", "TIME_FOR_EACH_NCCL_COMM_CALL_MICROSEC",
@@ -16,17 +17,20 @@ UNKNOWN = "?"
 
 
 def pattern_csv(pattern: Pattern, *, calls: bool = False) -> str:
-    """A line for each distinct collective call; with `calls` its number in a last column. Send and recv have no place in this format."""
-    lines: dict[tuple[str, ...], tuple[str, int]] = {}
-    for row in pattern.rows:
+    """A line for each distinct collective call. Send and recv have no place in this format.
+
+    With `calls` a last column says how often a rank made it, on average over the ranks read, and at least 1.
+    """
+    lines: dict[tuple[str, ...], tuple[str, float]] = {}
+    for row, part in zip(pattern.rows, parts(pattern), strict=True):
         if row.function in COLLECTIVES:
             known = (COLLECTIVES[row.function].torch_name, row.count, row.dtype and DTYPES[row.dtype].torch, pattern.comm(row).ranks,
                      row.algorithm, row.protocol, row.bytes)  # fmt: skip
             name = tuple(UNKNOWN if value is None else str(value) for value in known)
             time, before = lines.get(name, (UNKNOWN, 0))
-            lines[name] = (time if row.predicted_us is None else repr(row.predicted_us), before + row.calls)
+            lines[name] = (time if row.predicted_us is None else repr(row.predicted_us), before + part * row.calls)
     head = (*TITLES, CALLS) if calls else TITLES
-    return _text([head, *((*name, time, *([number] if calls else [])) for name, (time, number) in lines.items())])
+    return _text([head, *((*name, time, *([max(1, round(number))] if calls else [])) for name, (time, number) in lines.items())])
 
 
 def left_out(pattern: Pattern) -> int:

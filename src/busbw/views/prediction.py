@@ -82,8 +82,11 @@ PATTERN_COLUMNS: tuple[Column, ...] = (
 def pattern_text(answer: PatternPrediction, width: int | None = None) -> str:
     """The rows that take longest, the total, and the rows that have no time."""
     about = answer.described
-    head = f"{answer.source} on {described.ranks_text(about)} ({about.system}), NCCL from {about.nccl} on, predicted\n\n"
-    head += "".join(f"{line}\n" for line in described.links(about))
+    head = f"{answer.source} on {described.ranks_text(about)} ({about.system}), NCCL from {about.nccl} on, predicted\n"
+    if answer.ranks:
+        scaled = f", scaled from {answer.recorded_ranks} by {answer.scale}" if answer.scale else ""
+        head += f"{counted(answer.ranks, 'rank')}{scaled}\n"
+    head += "\n" + "".join(f"{line}\n" for line in described.links(about))
     rows = sorted((row for row in answer.rows if row.forecast), key=lambda row: -row.total_s)
     shown = [column for column in PATTERN_COLUMNS if column.title != "measured" or any(row.measured_s for row in rows)]
     table = aligned(shown, rows[:MOST_ROWS], width, PATTERN_DROP_ORDER)

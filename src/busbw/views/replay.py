@@ -91,7 +91,7 @@ def _recorded_s(row: PatternRow, clock: str) -> float | None:
 
 
 def recorded_total_s(replay: Replay) -> float:
-    """Seconds of the recorded calls that were timed on the GPU and replayed, averaged over the job's ranks."""
+    """Seconds of the recorded calls that were timed on the GPU and replayed, averaged over the ranks that were recorded."""
     seen = [row for row in replay.rows if row.row.gpu_us and (row.times or row.row.function == RECV)]
     return sum(row.recorded_weight * row.row.calls * row.row.gpu_us.total / row.row.gpu_us.n * US for row in seen if row.row.gpu_us)
 
@@ -99,7 +99,7 @@ def recorded_total_s(replay: Replay) -> float:
 def _totals(result: ReplayResult, total_s: float) -> list[str]:
     replay = result.replay
     kind = next((row.kind for row in replay.rows if row.kind), "")
-    lines = [f"total  {time_text(total_s)} of communication, average of all ranks; {CLOCKS.get(kind, 'not timed')}"]
+    lines = [f"total  {time_text(total_s)} of communication, {replay.average or 'average of all ranks'}; {CLOCKS.get(kind, 'not timed')}"]
     recorded_s = recorded_total_s(replay)
     if recorded_s and total_s:
         told = f": the replay took {percent_text(total_s, recorded_s)} % of it" if kind == "gpu" else ", time of the kernels"

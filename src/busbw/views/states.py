@@ -68,7 +68,7 @@ def _columns(made: Training, width: int | None) -> list[Column]:
         Column(title="method", value=lambda run: run.method, width=methods, left=True),
         Column(title="step ms", value=lambda run: f"{1e3 * median(run.steps_s):.1f}", width=9),
         Column(title="95 % interval", value=_interval, width=19),
-        Column(title="tokens/s", value=lambda run: f"{made.spec.batch_size * made.spec.sequence / median(run.steps_s):.0f}", width=8),
+        Column(title="tokens/s", value=lambda run: f"{run.rate:.0f}", width=8),
         Column(title="exposed ms", value=lambda run: _exposed(made, run), width=10),
         Column(title="GPU GB", value=lambda run: f"{run.states.gpu_bytes / GB:.2f}", width=7),
         Column(title="reserved GB", value=lambda run: f"{run.states.gpu_reserved / GB:.2f}", width=11),

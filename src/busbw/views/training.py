@@ -67,7 +67,7 @@ def footer(result: TrainResult, width: int | None = None) -> str:
     made = result.training
     names = list(dict.fromkeys(run.method for run in made.runs))
     table = "\n" + aligned(_columns(result), names, width, DROP_ORDER) if names else ""
-    text = (LEAST_NOTE if LEAST in table else "") + _perfect(made) + contradiction(result)
+    text = (LEAST_NOTE if LEAST in table else "") + _below(made) + contradiction(result)
     text += "".join(f"error: {error}\n" for error in result.errors)
     return table + wrapped(text + "".join(map(finding_text, result.findings)), width)
 
@@ -85,15 +85,24 @@ def render_all(result: TrainResult, width: int | None = None) -> str:
     return text + footer(result, width)
 
 
+def _below(made: Training) -> str:
+    """What `+-` means in the table, and DDP's own cost, below an empty line."""
+    lines = "".join(f"{line}\n" for line in (_meaning(made), _perfect(made)) if line)
+    return f"\n{lines}" if lines else ""
+
+
+def _meaning(made: Training) -> str:
+    said = "" if made.spec.states else note(len(made.of(made.baseline)))
+    return f"{said}; after a rate it is 1.96 standard deviations of an iteration" if said else ""
+
+
 def _perfect(made: Training) -> str:
-    """DDP's own cost, and what `+-` means in the table."""
     still, alone = made.silent_s(ALONE), made.step_s(ALONE)
     if not still or not alone:
         return ""
     both = [(median(run.steps_s), median(run.silent_s)) for run in made.of(ALONE) if run.silent_s]
     share = percent_plus_minus(alone / still, rounds.of_ratio([one / other for one, other in both]))
-    means = f"\n{said}; after a rate it is 1.96 standard deviations of an iteration" if (said := note(len(both))) else ""
-    return f"{means}\non a perfect network a step under DDP takes {1e3 * still:.2f} ms, {share} of alone\n"
+    return f"on a perfect network a step under DDP takes {1e3 * still:.2f} ms, {share} of alone"
 
 
 def _columns(result: TrainResult) -> list[Column]:

@@ -8,6 +8,7 @@ from pattern_records import calls, record
 from busbw.capture.registry import BY_NAME, FORMATS
 from busbw.capture.source import opened
 from busbw.core.errors import UsageError
+from busbw.core.pattern_weights import weights
 
 PREFIXES = {"nccl": "nccl-log", "rccl": "nccl-log", "aibooster": "pattern-csv", "flight": "flight-recorder"} | {
     name: name for name in ("clog", "inspector", "kineto", "simai", "profiler")
@@ -69,6 +70,7 @@ def test_simai_goes_forward_and_back(sample):
     assert sizes == {"TP": 4, "EP": 4, "DP": 8, "DP_EP": 2}
     assert calls(pattern)[:3] == ["all_reduce", "all_gather", "reduce_scatter"]
     assert calls(pattern)[-1] == "all_gather" and pattern.rows[pattern.calls[-1].row].bytes == 6291456
+    assert set(weights(pattern)) == {1}, "every rank makes every call"
 
 
 @pytest.mark.parametrize(("name", "number"), [("simai_micro.txt", 1), ("simai_of_astra_sim.txt", 3)])

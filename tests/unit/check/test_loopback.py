@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import socket
 import sys
 from pathlib import Path
 
@@ -53,6 +54,15 @@ def test_each_port_runs_with_its_nearest_gpu(program):
     ]  # fmt: skip
     assert "Couldn't allocate MR" in said.loops[1].error
     assert not perftest._running, "no server is left"
+
+
+def test_a_port_that_another_program_has_taken_is_no_server(program, monkeypatch):
+    """Between its choice and the start of the server: the client must not connect to a stranger."""
+    with socket.create_server(("", 0)) as stranger:
+        monkeypatch.setattr(perftest, "free_port", lambda: stranger.getsockname()[1])
+        said = loops(Machine(healthy(gpus=2, ports=2).source()), 1.0)
+    assert [one.bytes_per_s for one in said.loops] == [None, None]
+    assert "exit code 1" in said.loops[0].error and "Couldn't allocate MR" in said.loops[1].error
 
 
 @pytest.mark.parametrize(("layer", "gid"), [("Ethernet", ["3"]), ("InfiniBand", [])])

@@ -100,3 +100,28 @@ def test_a_log_of_several_tables_warns_and_one_can_be_chosen(recorded: Path, cap
     assert told.err.count("rows of the table are missing or were changed") == 2  # the recording has not all
     assert refused("compare", log, log, "--table", "3").message.startswith(f"{log}: --table 3: the log holds 2 tables")
     assert refused("compare", log, log, *["--table", "1"] * 3).message == "--table is given 3 times"
+
+
+def test_stored_runs_of_the_machine_are_used(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Runs that vary widely make a difference ambiguous; a history that cannot be read is named, and fails only if it was asked for."""
+
+    def run(name: str, time_s: float) -> str:
+        file = write(name, time_s)
+        result = result_json.read(file.read_bytes())
+        result.rows[0].out_of_place = Cell(time_s, 1e9, 1e9, samples_s=[time_s * (1 + 1e-4 * (i % 3)) for i in range(64)], visits=[8] * 8)
+        file.write_text(result_json.render(result))
+        return str(file)
+
+    a, b, db = run("a.json", 1e-3), run("b.json", 1.2e-3), str(tmp_path / "h.sqlite")
+    assert guarded(["compare", a, b]) == 1
+    earlier = [run(f"earlier_{number}.json", 1.1e-3 + 4e-4 * number) for number in range(4)]
+    assert guarded(["history", "add", "--db", db, a, b, *earlier]) == 0
+    capsys.readouterr()
+    assert guarded(["compare", a, b, "--db", db]) == 0
+    assert "note: 4 stored runs of this machine and sweep differ by " in capsys.readouterr().out
+    assert guarded(["compare", a, b, "--db", str(tmp_path / "missing")]) == 2
+    Path(db).write_text("no database" * 100)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("busbw.cli.history_options.default_path", lambda environment: Path(db))
+        assert guarded(["compare", a, b]) == 1
+    assert f"note: the history was not read: {db}" in capsys.readouterr().err

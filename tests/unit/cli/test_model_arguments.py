@@ -41,6 +41,11 @@ def said(arguments: str, capsys: Captured) -> tuple[int, str, str]:
         ("predict --system h100x8 --algo bing", 2, "names none of them"),
         ("predict --system h100x8 --calibrate missing.json", 2, "missing.json: No such file"),
         ("predict --system h100x8 --pattern missing.jsonl", 2, "missing.jsonl: No such file"),
+        ("predict --system h100x8 --scale bytes", 2, "only a pattern is scaled"),
+        ("predict all_gather --system h100x8 --pattern p", 2, "COLLECTIVE: collectives and sizes are those of p"),
+        ("predict --system h100x8 --pattern p -e 1M", 2, "-e: collectives and sizes are those of p"),
+        ("predict --system h100x8 --pattern p --nodes 2,4", 2, "predicted for one number of hosts"),
+        ("predict --system h100x8 --pattern p --algo ring;allreduce:tree", 2, "it is of one collective"),
         ("predict --system h100x8 --nics=", 2, "it is empty"),
         ("explain missing.json", 2, "missing.json: No such file"),
     ],
@@ -137,6 +142,36 @@ def test_a_pattern_whose_rows_have_no_time_is_a_partial_answer(capsys: Captured,
     file.write_bytes(b"".join(lines(tally.pattern())))
     code, out, _ = said(f"predict --system h100x8 --pattern {file}", capsys)
     assert (code, "no time for 1 row of 2 calls" in out) == (1, True)
+
+
+def test_a_pattern_is_predicted_for_the_job_that_is_asked_for(capsys: Captured, tmp_path: Path) -> None:
+    file = tmp_path / "app.jsonl"
+    tally = Tally(Header(world=16), ordered=False)
+    tally.add(Arguments(tally.comm(16, members=range(16)), "all_gather", 1 << 30, 1 << 24, "float"), 7)
+    file.write_bytes(b"".join(lines(tally.pattern())))
+    asked = f"predict --system h100x8 --pattern {file}"
+    code, out, _ = said(asked, capsys)
+    assert (code, out.splitlines()[:2]) == (0, [f"{file} on 2 hosts x 8 H100 (h100x8), NCCL from 2.29 on, predicted", "16 ranks"])
+    assert " on 8 hosts x 2 H100 " in said(f"{asked} --gpus 2 --nodes 8", capsys)[1]
+    code, _, err = said(f"{asked} --nodes 16", capsys)
+    assert code == 2
+    assert "the pattern is of 16 ranks, not 128" in err and "--scale bytes or --scale count" in err
+    code, out, _ = said(f"{asked} --nodes 16 --scale count --format json", capsys)
+    found = json.loads(out)
+    assert (found["ranks"], found["recorded_ranks"], found["scale"], found["rows"][0]["bytes"]) == (128, 16, "count", 8 << 30)
+    assert "128 ranks, scaled from 16 by bytes" in said(f"{asked} --nodes 16 --scale bytes", capsys)[1]
+
+
+def test_communicators_of_unknown_size_are_those_of_the_job_that_is_asked_for(capsys: Captured, tmp_path: Path) -> None:
+    file = tmp_path / "app.jsonl"
+    tally = Tally(Header(ranks=[0]), ordered=False)
+    tally.add(Arguments(tally.comm(0, read=1), "all_reduce", 1 << 30), 7)
+    file.write_bytes(b"".join(lines(tally.pattern())))
+    code, out, _ = said(f"predict --system h100x8 --pattern {file}", capsys)
+    assert (code, "how many ranks it has is unknown" in " ".join(out.split())) == (1, True)
+    code, out, _ = said(f"predict --system h100x8 --pattern {file} --nodes 4", capsys)
+    assert (code, "1 communicator of an unknown number of ranks: taken to be all 32" in " ".join(out.split())) == (0, True)
+    assert " on 4 hosts x 8 H100 " in out
 
 
 @pytest.mark.parametrize("arguments", ["ideal --system h100x8 --nodes 4", "predict --system h100x8 --nodes 1,2,12500"])

@@ -1,8 +1,10 @@
 """What `busbw show`, and all that read a result, say of a file that holds no sweep."""
 
 import json
+from importlib.resources import files
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from busbw.cli.documents import load
@@ -63,6 +65,14 @@ def test_one_rank_has_nothing_to_explain(
     assert "one.json: with one rank no data crosses a link" in capsys.readouterr().err
 
 
+def check_schema(*texts: str) -> None:
+    """Each of these fits the schema that the package has for it."""
+    for text in texts:
+        written = json.loads(text)
+        name = f"{written['schema'].replace('/', '-')}.schema.json"
+        jsonschema.validate(written, json.loads((files("busbw") / "schemas" / name).read_text()))
+
+
 DESCRIBED = ("--system", "h100x8", "--nics", "8x400G")
 RATES = ("--gpu-memory", "80G", "--host-memory", "500G", "--tflops", "400", "--pcie", "50", "--adam-rate", "2")
 
@@ -92,6 +102,7 @@ def test_a_saved_answer_is_shown_as_its_command_printed_it(
     guarded((*words[:name], "--format", "json", *words[name:]))
     saved = capsys.readouterr().out
     (tmp_path / "f.json").write_text(saved)
+    check_schema(saved)
     assert guarded(("show", "f.json")) == 0
     assert capsys.readouterr().out == printed
     assert guarded(("show", "f.json", "--format", "json")) == 0
@@ -106,6 +117,7 @@ def test_a_memory_plan_is_shown_without_the_line_that_the_file_lacks(
     monkeypatch.chdir(tmp_path)
     assert guarded(("plan", "gpt", "--params", "8B", "--memory", *RATES, "--json", "plan.json")) == 0
     printed = capsys.readouterr().out.splitlines(keepends=True)
+    check_schema((tmp_path / "plan.json").read_text())
     assert guarded(("show", "plan.json")) == 0
     assert capsys.readouterr().out == "".join(printed[:-1])
     assert printed[-1].startswith("  busbw train gpt --params 8B")
@@ -117,6 +129,7 @@ def test_counters_patterns_and_snapshots_are_shown(
     monkeypatch.chdir(tmp_path)
     assert guarded(("watch", "--no-gpus", "--format", "json", "-c", "2", "-i", "100ms")) == 0
     (tmp_path / "watch.jsonl").write_text(capsys.readouterr().out)
+    check_schema(*(tmp_path / "watch.jsonl").read_text().splitlines())
     assert guarded(("show", "watch.jsonl")) == 0
     assert capsys.readouterr().out.startswith("the last of 2 intervals\n")
     assert guarded(("pattern", str(PATTERN))) == 0

@@ -29,7 +29,7 @@ def test_same_ranks_change_nothing():
 
 
 def test_other_ranks_need_a_rule():
-    with pytest.raises(UsageError, match="recorded on 8 ranks, and 4 are to replay it"):
+    with pytest.raises(UsageError, match="the pattern is of 8 ranks, not 4"):
         scaled(pattern(GATHER), 4, "none")
 
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from busbw.core.pattern import Header
 from busbw.core.pattern_tally import Arguments, Tally
-from busbw.core.pattern_weights import weights, world_of
+from busbw.core.pattern_weights import parts, weights, world_of
 
 
 @given(st.integers(2, 6), st.integers(1, 3))
@@ -39,3 +39,20 @@ def test_sends_of_unknown_groups_stand_alone():
     tally.add(Arguments(comm, "send", 8, rank=0, peer=1), group=3)
     tally.add(Arguments(comm, "send", 64, rank=0, peer=1), group=3)
     assert weights(tally.pattern()) == [(1 + 1 / 2) / 2 / 2, 1 / 2 / 2]
+
+
+def test_ranks_that_were_read_are_weighed():
+    """One rank of 64: its calls are made by all that was read, whatever the size of their communicators."""
+    tally = Tally(Header(world=64, ranks=[5]), ordered=False)
+    for comm in (tally.comm(8, members=range(8)), tally.comm(8, members=range(5, 64, 8)), tally.comm(8, read=1), tally.comm(0, read=1)):
+        tally.add(Arguments(comm, "all_reduce", 8), 5)
+    tally.add(Arguments(0, "send", 8, rank=5, peer=1), 5)
+    assert parts(tally.pattern()) == [1, 1, 1, 1, 1]
+    assert weights(tally.pattern()) == [1, 1, 1, 1, 1]
+
+
+def test_a_record_that_states_ranks_but_no_members_is_taken_as_whole():
+    """As records were written before communicators stated how many of their ranks were read."""
+    tally = Tally(Header(world=8, ranks=list(range(8))), ordered=False)
+    tally.add(Arguments(tally.comm(4), "all_reduce", 8), 5)
+    assert weights(tally.pattern()) == [0.5]

@@ -1,4 +1,4 @@
-"""The generator of the reference pages, loaded from its file."""
+"""The generator of the reference pages, loaded from its file; and modules beside the tests."""
 
 import importlib.util
 import sys
@@ -8,6 +8,7 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parents[3]
+sys.path.append(str(Path(__file__).parent))  # record_*.py
 
 
 @pytest.fixture(scope="session")

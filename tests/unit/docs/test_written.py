@@ -111,7 +111,7 @@ def test_a_command_that_does_not_parse_is_seen(line: str, said: str) -> None:
 def test_the_readme_shortens_the_run_of_the_tutorial() -> None:
     block = README.partition("```console\n")[2].partition("```")[0].splitlines()[1:]
     whole = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8").splitlines()
-    rest = iter(whole[whole.index("AllReduce, 2 x NVIDIA H200 on 1 host, nccl engine, NCCL 2.28.9") :])
+    rest = iter(whole[whole.index("AllReduce, 2 x NVIDIA H200 on 1 host, nccl engine, NCCL 2.28.9, network Socket") :])
     assert [line for line in block if line != "..." and line not in rest] == []
 
 

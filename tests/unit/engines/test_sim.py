@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ from busbw.core.sweep import Series, SweepSpec
 from busbw.engines.base import Call, Wrong
 from busbw.engines.sim import SimEngine
 from busbw.engines.sim_parameters import PARAMETERS, parse_parameters
+from busbw.engines.sim_tuner import SimTuner
 from busbw.launch.control import SoloControl
 from busbw.measure import verification
 from busbw.measure.events import Event, RowDone
@@ -211,3 +213,10 @@ def test_the_simulation_supports_all_types_but_no_cuda_graphs() -> None:
     assert made.unsupported(collective("reduce"), dtype("f8e4m3"), redop("mulsum")) is None
     with pytest.raises(NoMeasurement, match="-G: the sim engine has no CUDA graphs"):
         made.capture([])
+
+
+@pytest.mark.parametrize("named", ["missing", "", "binary"])
+def test_a_tuner_table_that_cannot_be_read_is_named(named: str, tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xd0\xff")
+    with pytest.raises(UsageError, match=f"BUSBW_TUNER_TABLE={tmp_path / named}: "):
+        SimTuner(4, {}, {"BUSBW_TUNER_TABLE": str(tmp_path / named)})

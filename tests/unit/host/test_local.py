@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from busbw.host import local
+from busbw.host import local, stuck
 from busbw.host.local import accessible, allowed_cpus, clock, space
 from busbw.host.process import state
 from busbw.host.source import Unavailable
@@ -92,3 +92,10 @@ def test_busy_process_is_in_another_wait_at_each_look():
     assert still_waiting(find, hung) == [(9, "33")]
     assert waits_so_far("Name:\tfind\nvoluntary_ctxt_switches:\t1200\nnonvoluntary_ctxt_switches:\t7") == "1200"
     assert waits_so_far("Name:\tfind") == ""
+
+
+def test_threads_of_the_kernel_are_not_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Children of kthreadd (pid 2) wait in state D all the time."""
+    lines = {3: "3 (kworker) D 2 0", 4: "4 (cat) D 3 0", 5: "5 (sleep) S 1 0"}
+    monkeypatch.setattr(stuck, "_text", lambda pid, file: f"{lines[pid]} {'0 ' * 40}" if file == "stat" else "voluntary_ctxt_switches:\t9")
+    assert stuck._waiting([3, 4, 5]) == [(4, "9")]

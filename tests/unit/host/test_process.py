@@ -9,6 +9,8 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from busbw.host import process
 
 SOURCE = str(Path(__file__).parents[3] / "src")
@@ -128,3 +130,26 @@ def test_a_child_ends_with_its_parent_even_when_it_is_stopped() -> None:
     while process.state(child) not in process.ENDED and time.monotonic() < end:
         time.sleep(0.01)
     assert process.state(child) in process.ENDED
+
+
+def stat(*, start_code: str = "4096", env: tuple[str, str] = ("77", "77"), fields: int = 52) -> str:
+    """A line of /proc/PID/stat with so many fields after the process's name."""
+    every = ["0"] * fields
+    every[0], every[23], every[47:49] = "S", start_code, env
+    return f"5 (a name) {' '.join(every[:fields])}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (stat(), True),
+        (stat(fields=49), True),  # the fewest that have both ends of the environment
+        (stat()[: stat().rindex("77")], False),
+        (stat(env=("77", "99")), False),
+        (stat(start_code="0"), False),  # the kernel sets it last
+        ("", False),
+    ],
+)
+def test_a_process_without_variables_has_an_empty_environment(line: str, said: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_read", lambda pid, file: line)
+    assert process.has_no_variables(5) is said

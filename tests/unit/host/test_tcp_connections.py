@@ -78,3 +78,17 @@ def test_a_connection_is_lossy_by_what_it_sent_since(
     assert [(one.local, one.peer, one.interface, one.timeouts) for one in found] == [("127.0.0.1", "10.0.0.2", "lo", now.timeouts)] * len(
         found
     )
+
+
+@pytest.mark.parametrize(("length", "found"), [(136, 7), (135, 0), (232, 7)])
+def test_received_bytes_are_read_where_the_kernel_counts_them(length: int, found: int) -> None:
+    info = (bytes(128) + struct.pack("=Q", 7)).ljust(232, b"\0")[:length]
+
+    class Older(socket.socket):
+        """A socket of a kernel with a shorter struct tcp_info."""
+
+        def getsockopt(self, *_: object) -> bytes:  # type: ignore[override]
+            return info
+
+    with Older() as one:
+        assert tcp_connections.received(one) == found

@@ -76,20 +76,26 @@ def test_a_stopped_launcher_is_a_helper_and_no_rank() -> None:
     with subprocess.Popen(["prterun", "60"], executable="/bin/sleep", env={MARKER: MINE}) as launcher:
         try:
             stop(launcher)
-            (helper,) = survey.survey(Cleanup(MINE, launcher.pid), {}, {}, (), 1).helpers
+            (helper,) = survey.survey(Cleanup(MINE, launcher.pid), {}, {}, (), 30).helpers
         finally:
             launcher.kill()
     assert str(helper) == f"sleep on {os.uname().nodename} (pid {launcher.pid})"
 
 
 @pytest.mark.parametrize(
-    ("script", "expected"),
-    [("exit 255", {"h1": None}), ("exec sleep 60", {"h1": None}), ("exit 1", {}), ("exit 127", {}), ("echo hello", {})],
+    ("script", "expected", "limit_s"),
+    [
+        ("exit 255", {"h1": None}, 30),
+        ("exec sleep 60", {"h1": None}, 0.5),
+        ("exit 1", {}, 30),
+        ("exit 127", {}, 30),
+        ("echo hello", {}, 30),
+    ],
     ids=["ssh gives up", "no answer", "an error there", "no shell there", "not an answer"],
 )
-def test_only_silence_or_ssh_failure_mean_unreachable(agent_does: Agent, script: str, expected: object) -> None:
+def test_only_silence_or_ssh_failure_mean_unreachable(agent_does: Agent, script: str, expected: object, limit_s: float) -> None:
     agent_does(script)
-    assert on_host.ask({"h1": Ask("none")}, 0.5) == expected
+    assert on_host.ask({"h1": Ask("none")}, limit_s) == expected
 
 
 def surveyed(hosts: list[str]) -> bool:
@@ -112,7 +118,7 @@ def test_hosts_that_share_a_limit_are_asked_at_the_same_time(
 
 def test_a_missing_agent_gives_no_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMPI_MCA_plm_rsh_agent", "/no/such/agent")
-    assert on_host.ask({"h1": Ask("none")}, 1) == {}
+    assert on_host.ask({"h1": Ask("none")}, 30) == {}
 
 
 def test_hosts_that_did_not_answer_are_not_asked_to_end_a_job(agent_does: Agent, tmp_path: Path) -> None:

@@ -70,6 +70,19 @@ def test_shortest_time_of_a_rank_is_that_of_the_operation():
     assert by_function["recv"].times is None
 
 
+def test_replay_of_one_ranks_record_is_averaged_over_that_rank():
+    tally = Tally(Header(world=4, ranks=[0]), ordered=True)
+    whole, half = tally.comm(4, members=range(4), read=1), tally.comm(2, members=(0, 1), read=1)
+    tally.add(Arguments(whole, "all_reduce", 40, 10, "float"))
+    tally.add(Arguments(half, "all_reduce", 40, 10, "float"))
+    tally.add(Arguments(half, "send", 8, rank=0, peer=1), group=0)
+    tally.add(Arguments(half, "recv", 8, rank=1, peer=0), group=1)
+    plan = ReplayPlan(tally.pattern())
+    replay = blank(plan)
+    _conclude(replay, plan, [Timed([0.5], [dict.fromkeys(range(3), 9.0)], {}) for _ in range(4)], GPU)
+    assert [row.weight for row in replay.rows if row.times] == [1, 1, 1]
+
+
 def test_call_that_may_return_early_on_cpus_takes_the_longest():
     plan = ReplayPlan(pattern())
     replay = blank(plan)

@@ -57,8 +57,8 @@ def test_the_text_names_what_has_no_time() -> None:
 
 def test_a_larger_host_holds_what_two_held() -> None:
     pattern, rack = recorded(), parse_system("gb200nvl72")
-    assert placed(pattern.comms[0], rack) == (1, 16)
-    assert placed(pattern.comms[2], rack) == (1, 2)
+    assert placed(pattern.comms[0], rack.gpus) == (1, 16)
+    assert placed(pattern.comms[2], rack.gpus) == (1, 2)
     told = predict_pattern(pattern, Setting(rack), "app.jsonl", "described")
     assert told.described.hosts == 1
 

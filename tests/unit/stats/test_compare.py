@@ -11,7 +11,7 @@ from types import ModuleType
 import msgspec
 import pytest
 
-from busbw.core.cells import cells
+from busbw.core.cells import CellKey, cells
 from busbw.core.comparison import ComparedCell, Comparison, Verdict
 from busbw.core.errors import UsageError
 from busbw.core.result import Cell, Result, Row
@@ -116,6 +116,22 @@ def test_runs_are_expected_to_differ_as_visits_do() -> None:
     found = compare(one(visited(wild, 3)), one(visited(higher, 4)))
     assert only(found).verdict is Verdict.AMBIGUOUS
     assert found.notes[-1].endswith("busbw run --repeats 4 on each side decides, or busbw compare --run")
+
+
+def test_stored_runs_say_how_much_runs_differ() -> None:
+    steady, other = [1e-3 * (1 + 0.001 * (i % 3)) for i in range(9)], [1.05e-3 * (1 + 0.001 * (i % 3)) for i in range(9)]
+    a, b = one(visited(steady, 1)), one(visited(other, 2))
+    (key,) = (cell.key for cell in compare(a, b).cells)
+
+    def stored(spread: float, runs: int) -> dict[int, dict[CellKey, float]]:
+        dice = random.Random(5)
+        return {run: {key: 1e-3 * dice.lognormvariate(0, spread)} for run in range(runs)}
+
+    assert only(compare(a, b, earlier=stored(0.002, 5))).verdict is Verdict.SLOWER
+    apart = compare(a, b, earlier=stored(0.05, 5))
+    assert only(apart).verdict is Verdict.AMBIGUOUS
+    assert apart.notes[0].startswith("5 stored runs of this machine and sweep differ by ")
+    assert only(compare(a, b, earlier=stored(0.05, 2))).verdict is Verdict.SLOWER, "two runs say nothing"
 
 
 def test_more_cells_ask_for_more_evidence_of_each() -> None:

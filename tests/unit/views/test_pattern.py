@@ -43,10 +43,11 @@ def test_narrow_tables_lose_columns_but_no_row_and_no_share() -> None:
 
 
 def test_what_is_missing_is_said() -> None:
-    text = table(made(dropped=7, skipped=1, notes=["ranks missing: at most 2 of 8 were read"]), 100)
+    text = table(made(dropped=7, skipped=1, ranks=[3], notes=["the clock went back"]), 100)
     assert "7 calls dropped by what recorded them" in text
     assert "1 record could not be read" in text
-    assert "note: ranks missing" in text
+    assert "(rank 3 alone, " in text
+    assert "note: the clock went back\nnote: 1 of 8 ranks was read, rank 3" in text
 
 
 def test_record_without_calls_is_a_table_without_rows() -> None:

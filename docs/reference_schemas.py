@@ -1,0 +1,82 @@
+"""The JSON schemas of all files that busbw writes, which the package contains, and the reference page that lists them."""
+
+from typing import Any
+
+import msgspec
+from markdown_table import code, table
+
+from busbw.core import pattern
+from busbw.core.result import SCHEMAS
+from busbw.host import recording
+from busbw.views.documents import KINDS
+
+FOLDER = "src/busbw/schemas"
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+RESULTS = {
+    "busbw.result/1": "Sweep",
+    "busbw.training/1": "Training",
+    "busbw.plan/1": "Plan of a training",
+    "busbw.replay/1": "Replay of a pattern",
+}
+LINES = {"busbw.watch/1", pattern.SCHEMA, recording.SCHEMA}  # files of JSON lines: the schema is that of a line
+# What a file holds, and its structure, by the value of its key `schema`.
+FILES: dict[str, tuple[str, Any]] = {
+    **{name: (RESULTS[name], structure) for name, structure in SCHEMAS.items()},
+    **{kind.name: (kind.title, kind.structure) for kind in KINDS},
+    pattern.SCHEMA: ("Pattern of an application", pattern.Line),
+    recording.SCHEMA: ("Snapshot of a machine", recording.Entry),
+}
+
+
+def file_name(schema: str) -> str:
+    """`busbw.result-1.schema.json` of `busbw.result/1`."""
+    return f"{schema.replace('/', '-')}.schema.json"
+
+
+def schemas() -> dict[str, str]:
+    """The text of every schema, by the name of its file."""
+    return {file_name(schema): _text(schema, *about) for schema, about in FILES.items()}
+
+
+def files() -> str:
+    """The page of the reference."""
+    rows = [
+        (
+            code(schema),
+            title + ("; a line of the file" if schema in LINES else ""),
+            f"[{file_name(schema)}](../../{FOLDER}/{file_name(schema)})",
+        )
+        for schema, (title, _) in FILES.items()
+    ]
+    return (
+        "The key `schema` of a file says which kind it is. In a file of JSON lines it is in the first line. Each kind has a JSON schema, "
+        "whose `$id` is `urn:busbw:KIND/VERSION`. An installed busbw has them too:\n\n"
+        "```sh\n"
+        "python -c \"from importlib.resources import files; print(files('busbw') / 'schemas')\"\n"
+        "```\n\n"
+        "A file may have more keys than its schema names: new optional ones may appear under the same version. Not-a-number and "
+        "infinities are the strings `nan`, `inf` and `-inf`.\n\n"
+        f"{table(('schema', 'content', 'file'), rows)}"
+    )
+
+
+def _text(schema: str, title: str, structure: Any) -> str:
+    derived = _with_infinities(msgspec.json.schema(structure))
+    for definition in derived["$defs"].values():
+        its = definition.get("properties", {}).get("schema")
+        if its is not None and "enum" not in its:  # else msgspec knows its value
+            definition["properties"]["schema"] = {"const": schema}
+    head = {"$schema": DIALECT, "$id": f"urn:busbw:{schema.removeprefix('busbw.')}", "title": title}
+    return msgspec.json.format(msgspec.json.encode(head | derived), indent=1).decode() + "\n"
+
+
+def _with_infinities(part: Any) -> Any:
+    """A schema that also allows the strings that stand for numbers which JSON lacks."""
+    if isinstance(part, list):
+        return [_with_infinities(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    if part.get("type") == "number":
+        rest = {key: value for key, value in part.items() if key != "type"}
+        return {"anyOf": [{"type": "number"}, {"enum": ["nan", "inf", "-inf"]}], **rest}
+    return {key: _with_infinities(value) for key, value in part.items()}

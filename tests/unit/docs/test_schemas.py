@@ -1,0 +1,90 @@
+"""Every kind of file that busbw writes has a JSON schema in the package, and what is written fits it."""
+
+import json
+import math
+import re
+from enum import Enum
+from pathlib import Path
+from types import ModuleType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import jsonschema
+import msgspec
+import pytest
+
+from busbw.core import wire
+from busbw.views import result_json
+from busbw.views.read import read
+
+ROOT = Path(__file__).parents[3]
+SCHEMAS = ROOT / "src" / "busbw" / "schemas"
+BENCHMARKS = ROOT / "benchmarks"
+# No files for users: an archive of PyTorch, and the state of a running lab.
+OTHERS = {"busbw.checkpoint/1", "busbw.lab/1"}
+
+
+def filled(kind: Any) -> Any:
+    """A value of a type in which every field has a value other than its default; floats are those that JSON lacks."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return filled(arguments[0])
+    if origin in (Union, UnionType):
+        return filled(next(one for one in arguments if one is not type(None)))
+    if origin is Literal:
+        return arguments[0]
+    if origin in (list, tuple):
+        return origin(filled(one) for one in arguments if one is not Ellipsis)
+    if origin is dict:
+        return {filled(arguments[0]): filled(arguments[1])}
+    if issubclass(kind, msgspec.Struct):
+        return kind(**{field.name: filled(field.type) for field in msgspec.structs.fields(kind)})
+    if issubclass(kind, Enum):
+        return next(iter(kind))
+    return {float: math.inf, int: 0, str: "text", bool: True, bytes: b"bytes"}[kind]
+
+
+def schema(name: str) -> dict[str, Any]:
+    """The schema of files whose key `schema` is this."""
+    found: dict[str, Any] = json.loads((SCHEMAS / f"{name.replace('/', '-')}.schema.json").read_text(encoding="utf-8"))
+    return found
+
+
+def test_every_kind_of_file_has_a_schema() -> None:
+    named: set[str] = set()
+    for path in (ROOT / "src").rglob("*.py"):
+        named.update(re.findall(r"busbw\.[a-z][a-z-]*/\d+", path.read_text(encoding="utf-8")))
+    ids = {json.loads(path.read_text(encoding="utf-8"))["$id"] for path in SCHEMAS.iterdir()}
+    assert ids == {f"urn:busbw:{name.removeprefix('busbw.')}" for name in named - OTHERS}
+    assert len(ids) == len(list(SCHEMAS.iterdir())) > 20
+
+
+def test_a_file_with_every_field_fits_its_schema(generate: ModuleType) -> None:
+    for name, (_, structure) in generate.reference_schemas.FILES.items():
+        its = schema(name)
+        jsonschema.Draft202012Validator.check_schema(its)
+        check = jsonschema.Draft202012Validator(its)
+        for kind in get_args(structure) or (structure,):
+            whole = filled(kind)
+            written = json.loads(wire.encode(whole)) | ({"schema": name} if "schema" in kind.__struct_fields__ else {})
+            check.validate(written)
+            for name_of_field, value in written.items():
+                other = [] if isinstance(value, dict) else {}
+                assert not check.is_valid(written | {name_of_field: other}), (name, name_of_field)
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["all_reduce_2xh200_202611/run_1.json", "precise_2xh200_202611/precise_2.json", "train_2xh100_202611/25g_gpt2.json",
+     "offload_1xh100_202611/train_3b.json", "plan_2xh200_202611/gpt2.json"],
+)  # fmt: skip
+def test_a_result_fits_its_schema(file: str) -> None:
+    written = json.loads(result_json.render(read((BENCHMARKS / file).read_bytes(), file)))
+    jsonschema.validate(written, schema(written["schema"]))
+
+
+@pytest.mark.parametrize("file", ["tests/hosts/no-nic.jsonl", "benchmarks/capture_2xh100_202611/gpt2.jsonl"], ids=["snapshot", "pattern"])
+def test_every_line_of_a_file_of_lines_fits_its_schema(file: str) -> None:
+    lines = [json.loads(line) for line in (ROOT / file).read_text(encoding="utf-8").splitlines()]
+    check = jsonschema.Draft202012Validator(schema(lines[0]["schema"]))
+    for line in lines[:2000]:
+        check.validate(line)
