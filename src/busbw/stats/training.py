@@ -1,7 +1,7 @@
 """How far the figures of a training vary from round to round, and which contradict each other."""
 
 from dataclasses import dataclass
-from statistics import harmonic_mean, median
+from statistics import median
 
 from busbw.core.training import ALONE, Training
 from busbw.stats import rounds
@@ -32,7 +32,7 @@ def parts(made: Training, method: str) -> Parts:
     stills = [(median(base.silent_s), median(run.silent_s)) for base, run in pairs if base.silent_s and run.silent_s]
     complete = len(stills) == len(steps)
     return Parts(
-        shares=[harmonic_mean(run.rates) / harmonic_mean(base.rates) for base, run in pairs],
+        shares=[run.rate / base.rate for base, run in pairs],
         alone_s=[base for base, _ in steps],
         step_s=[step for _, step in steps],
         exposed_s=[step - base for base, step in steps],
