@@ -46,6 +46,12 @@ def share_interval(made: Training, method: str) -> Interval | None:
     return rounds.of_ratio(parts(made, method).shares)
 
 
+def unclear(made: Training) -> list[str]:
+    """The methods whose share of alone is known so badly that nothing can be said of it."""
+    names = [] if made.spec.states else dict.fromkeys(run.method for run in made.runs)
+    return [name for name in names if name != ALONE and rounds.unclear(share_interval(made, name))]
+
+
 def contradictions(made: Training) -> list[Bound]:
     """What the figures say that cannot be: a step alone that is longer than one under DDP, a part larger than its whole or negative."""
     if made.spec.states:
