@@ -65,3 +65,11 @@ def test_an_interrupted_plan_prints_what_was_measured(capsys: pytest.CaptureFixt
     assert "none" not in capsys.readouterr().out
     output.run_aborted("interrupted")
     assert capsys.readouterr().out.splitlines()[-1].split()[:2] == ["as-is", "none"]
+
+
+@pytest.mark.parametrize(("model", "rounds"), [(("mlp",), 4), (("gpt", "--params", "1.1M"), 1)])
+def test_trainings_have_rounds_unless_their_steps_take_seconds(
+    model: tuple[str, ...], rounds: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert guarded(["train", *model, "-n", "1", "--dry-run"]) == 0
+    assert f'"rounds":{rounds}' in capsys.readouterr().out
