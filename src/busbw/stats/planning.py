@@ -10,7 +10,6 @@ from busbw.stats.contradictions import Bound, Figure, broken
 from busbw.stats.rounds import Interval
 
 ALIKE = 0.02  # largest difference of two steps that is treated as none
-UNCLEAR = 2.0  # the ends of a share's interval may differ by this factor; beyond it, the rounds say nothing of use
 
 
 def step_interval(plan: Plan, one: Exchange) -> Interval | None:
@@ -55,8 +54,7 @@ def recommended(plan: Plan) -> Exchange | None:
 def unclear(plan: Plan) -> Exchange | None:
     """The exchange that would be recommended, if its share of alone is known so badly that nothing can be said of it."""
     best = _best(plan) if plan.exchanges else None
-    interval = share_interval(plan, best) if best else None
-    return best if interval and interval.high > UNCLEAR * interval.low else None
+    return best if best and rounds.unclear(share_interval(plan, best)) else None
 
 
 def _best(plan: Plan) -> Exchange:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from busbw.stats import student
 
 CONFIDENCE = 0.95
+UNCLEAR = 2.0  # the ends of a ratio's interval may differ by this factor; beyond it, the rounds say nothing of use
 LARGEST_LOG = 700.0  # the exponential of more is no finite number
 
 
@@ -35,3 +36,8 @@ def of_ratio(ratios: Sequence[float], confidence: float = CONFIDENCE) -> Interva
     """The interval of the geometric mean of one positive ratio per round; None for fewer than two."""
     logs = of_mean([math.log(ratio) for ratio in ratios], confidence)
     return Interval(math.exp(logs.low), math.exp(min(logs.high, LARGEST_LOG))) if logs else None
+
+
+def unclear(ratio: Interval | None) -> bool:
+    """Whether a ratio has an interval, but one that says nothing of use."""
+    return ratio is not None and ratio.high > UNCLEAR * ratio.low

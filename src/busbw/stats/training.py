@@ -1,7 +1,7 @@
 """How far the figures of a training vary from round to round, and which contradict each other."""
 
 from dataclasses import dataclass
-from statistics import harmonic_mean, median
+from statistics import median
 
 from busbw.core.training import ALONE, Training
 from busbw.stats import rounds
@@ -32,7 +32,7 @@ def parts(made: Training, method: str) -> Parts:
     stills = [(median(base.silent_s), median(run.silent_s)) for base, run in pairs if base.silent_s and run.silent_s]
     complete = len(stills) == len(steps)
     return Parts(
-        shares=[harmonic_mean(run.rates) / harmonic_mean(base.rates) for base, run in pairs],
+        shares=[run.rate / base.rate for base, run in pairs],
         alone_s=[base for base, _ in steps],
         step_s=[step for _, step in steps],
         exposed_s=[step - base for base, step in steps],
@@ -44,6 +44,12 @@ def parts(made: Training, method: str) -> Parts:
 def share_interval(made: Training, method: str) -> Interval | None:
     """The interval of the share of alone."""
     return rounds.of_ratio(parts(made, method).shares)
+
+
+def unclear(made: Training) -> list[str]:
+    """The methods whose share of alone is known so badly that nothing can be said of it."""
+    names = [] if made.spec.states else dict.fromkeys(run.method for run in made.runs)
+    return [name for name in names if name != ALONE and rounds.unclear(share_interval(made, name))]
 
 
 def contradictions(made: Training) -> list[Bound]:

@@ -78,6 +78,7 @@ class Survey:
     def _still(self, bucket_mb: float, enter_phase: EnterPhase) -> None:
         """The step under DDP without an exchange, and its buckets: medians over steps of the slowest rank."""
         bench, layouts = self.bench, self._run.layouts
+        self._kept.pop(bucket_mb, None)  # not twice at a time
         enter_phase("training", f"DDP without an exchange, buckets of {bucket_mb:g} MB")
         recorder = Recorder(bench.device, copy=bucket_mb == bench.spec.bucket_mb)
         net = under_ddp(bench.net, bench.device, bucket_mb)

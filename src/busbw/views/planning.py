@@ -8,7 +8,7 @@ from busbw.core.transports import BY_NAME
 from busbw.stats import planning, rounds
 from busbw.views import training
 from busbw.views.columns import Column, fitting, line, wrapped
-from busbw.views.rounds import MS, contradiction_text, note, percent_plus_minus, plus_minus, remedy
+from busbw.views.rounds import MS, contradiction_text, note, percent_plus_minus, plus_minus, unclear_text
 
 MB = 1e6
 METHOD = 26  # characters
@@ -104,8 +104,7 @@ def refusal(result: PlanResult) -> str:
     one = planning.unclear(plan)
     if one is None or (interval := planning.share_interval(plan, one)) is None:
         return ""
-    between = f"between {100 * interval.low:.1f} and {100 * interval.high:.1f} % of alone"
-    return f"\nno recommendation: rounds differ too much: {label(one)} is {between}\nhint: {remedy(result, count)}\n"
+    return unclear_text("no recommendation: rounds differ too much", label(one), interval, result, count)
 
 
 def render_all(result: PlanResult, width: int | None = None) -> str:

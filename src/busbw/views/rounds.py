@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from busbw.core.result import Outcome
 from busbw.core.sizes import counted
 from busbw.stats.contradictions import Bound, Figure
-from busbw.stats.rounds import Interval
+from busbw.stats.rounds import Interval, unclear
 
 MS = 1e3
 LONG = 1e5  # half intervals from here on say only that nothing is known
@@ -22,7 +22,9 @@ def plus_minus(value: float, interval: Interval | None, scale: float, decimals: 
 
 
 def percent_plus_minus(share: float, interval: Interval | None) -> str:
-    """`90.4 % +-0.7`."""
+    """`90.4 % +-0.7`; `12.1 - 88.0 %` for an interval that says nothing of use, whose ends are not equally far from the value."""
+    if interval is not None and unclear(interval):
+        return f"{100 * interval.low:.1f} - {100 * interval.high:.1f} %"
     value, plus, half = plus_minus(share, interval, 100, 1).partition(" +-")
     return f"{value} %{plus}{half}"
 
@@ -38,6 +40,12 @@ def contradiction_text(lead: str, found: Sequence[Bound], result: Outcome, round
         return ""
     lines = dict.fromkeys(f"  {_bound(one)}\n" for one in found)
     return f"\n{lead}: figures contradict each other:\n{''.join(lines)}hint: {remedy(result, rounds)}\n"
+
+
+def unclear_text(lead: str, what: str, interval: Interval, result: Outcome, rounds: int) -> str:
+    """`lead`, the share of alone that is not known, and what to do."""
+    between = f"between {100 * interval.low:.1f} and {100 * interval.high:.1f} % of alone"
+    return f"\n{lead}: {what} is {between}\nhint: {remedy(result, rounds)}\n"
 
 
 def _bound(one: Bound) -> str:

@@ -6,10 +6,10 @@ from statistics import median, quantiles
 from busbw.core.result import Outcome, PlanResult, TrainResult
 from busbw.core.training import ALONE, Training
 from busbw.stats import rounds
-from busbw.stats.training import contradictions, parts, share_interval
+from busbw.stats.training import contradictions, parts, share_interval, unclear
 from busbw.views.columns import Column, aligned, wrapped
 from busbw.views.formats import finding_text, known, library, machine
-from busbw.views.rounds import contradiction_text, note, percent_plus_minus, plus_minus
+from busbw.views.rounds import contradiction_text, note, percent_plus_minus, plus_minus, unclear_text
 
 MB = 1e6
 LEAST = "~0"
@@ -27,7 +27,8 @@ def header(result: TrainResult | PlanResult, width: int | None = None, *, iterat
     made = result.training
     spec = made.spec
     sequence = f" of {spec.sequence} tokens" if made.unit == "seq" else ""
-    counts = f"; {spec.iters} iterations of {spec.batches} steps after {spec.warmup} of warm-up" if iterations else ""
+    turns = f", in each of {spec.rounds} rounds" if spec.rounds > 1 else ""
+    counts = f"; {spec.iters} iterations of {spec.batches} steps after {spec.warmup} of warm-up{turns}" if iterations else ""
     text = (
         f"# {spec.model}: {made.parameters:,} parameters, {made.gradients / MB:.1f} MB of gradients a step\n"
         f"# {machine(result)}, {library(result)}\n"
@@ -66,7 +67,7 @@ def footer(result: TrainResult, width: int | None = None) -> str:
     made = result.training
     names = list(dict.fromkeys(run.method for run in made.runs))
     table = "\n" + aligned(_columns(result), names, width, DROP_ORDER) if names else ""
-    text = (LEAST_NOTE if LEAST in table else "") + _below(made) + contradiction(result)
+    text = (LEAST_NOTE if LEAST in table else "") + _below(made) + (contradiction(result) or _unclear(result))
     text += "".join(f"error: {error}\n" for error in result.errors)
     return table + wrapped(text + "".join(map(finding_text, result.findings)), width)
 
@@ -88,6 +89,16 @@ def _below(made: Training) -> str:
     """What `+-` means in the table, and DDP's own cost, below an empty line."""
     lines = "".join(f"{line}\n" for line in (_meaning(made), _perfect(made)) if line)
     return f"\n{lines}" if lines else ""
+
+
+def _unclear(result: TrainResult) -> str:
+    """The method that is known worst, if nothing can be said of it, and what to do."""
+    made = result.training
+    found = {name: interval for name in unclear(made) if (interval := share_interval(made, name))}
+    if not found:
+        return ""
+    worst = max(found, key=lambda name: found[name].high / found[name].low)
+    return unclear_text("rounds differ too much to compare", worst, found[worst], result, made.spec.rounds)
 
 
 def _meaning(made: Training) -> str:

@@ -1,5 +1,6 @@
 """Which exchanges of a plan are checked by training, on one rank in this process."""
 
+from collections.abc import Iterator
 from importlib.util import find_spec
 
 import pytest
@@ -17,6 +18,16 @@ from busbw.session.where import Where
 
 pytestmark = [pytest.mark.torch, pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")]
 STEPS = {"batch_size": 2, "warmup": 1, "iters": 1, "batches": 3, "rounds": 2}
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Threads that wait for each other take long where other tests use all cores."""
+    from busbw.accel.host_threads import torch_threads
+
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    with torch_threads(1):
+        yield
 
 
 def planner(monkeypatch: pytest.MonkeyPatch, *methods: str, target: float) -> planning.Planner:

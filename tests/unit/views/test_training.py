@@ -127,3 +127,17 @@ def test_a_share_over_all_is_a_contradiction_where_the_median_steps_are_none(tra
     for number, run in enumerate(made.of(ALONE)):
         run.rates = [9.0 + 0.01 * number]
     assert training.contradiction(trained).splitlines()[2].startswith("  int8 of alone 129.0 % (128.7 to 129.3), more than all 100.0 %")
+
+
+def test_rounds_that_differ_too_much_are_named(trained):
+    made = trained.training
+    noisy(made, 0.17, 0.171, 0.2, 0.172)
+    assert "differ too much" not in training.footer(trained)
+    made.of("int8")[2].rates = [1.0]
+    assert training.contradiction(trained) == ""
+    assert " 7.7 - 298.6 % " in training.footer(trained)
+    assert training.footer(trained).splitlines()[-3:] == [
+        "",
+        "rounds differ too much to compare: int8 is between 7.7 and 298.6 % of alone",
+        "hint: measure while nothing else runs on these hosts, or measure for longer: --rounds 8",
+    ]
