@@ -1,5 +1,6 @@
 """Exchanges the gradients of torch's DistributedDataParallel: a communication hook."""
 
+import functools
 import os
 import sys
 from datetime import timedelta
@@ -170,7 +171,7 @@ def agreed(settings: Settings | None) -> tuple[Settings, list[str]]:
 
 
 def announce(attached: Attachment, strange: list[str]) -> None:
-    """Rank 0 prints how gradients are exchanged."""
+    """Rank 0 prints how gradients are exchanged, once if several models are attached alike."""
     if attached.worker.mesh.world.rank:
         return
     mesh, known = attached.worker.mesh, ", ".join(switch.name for switch in light.SWITCHES)
@@ -178,4 +179,9 @@ def announce(attached: Attachment, strange: list[str]) -> None:
     lines = [f"{attached.settings.describe()} over {shape} ranks"]
     lines += [mesh.note] if mesh.note else []
     lines += [f"{name} is unknown (known: {known})" for name in strange]
-    sys.stderr.write("".join(f"busbw accel: {line}\n" for line in lines))
+    _say_once("".join(f"busbw accel: {line}\n" for line in lines))
+
+
+@functools.cache
+def _say_once(text: str) -> None:
+    sys.stderr.write(text)
