@@ -136,6 +136,8 @@ def _communicator(
         if rank in row:
             mine = Communicator(group, len(row), row.index(rank), sum(hosts[other] == hosts[rank] for other in row))
     assert mine is not None
+    if not borrowed and not _on_gpus():
+        dist.barrier()  # Gloo: a rank that closed the group now would break the start of one that still connects
     return mine
 
 
@@ -151,13 +153,17 @@ def _limit(timeout: timedelta | None) -> timedelta:
     return timeout or (default_pg_nccl_timeout if dist.get_backend() == dist.Backend.NCCL else default_pg_timeout)
 
 
+def _on_gpus() -> bool:
+    return "cuda:nccl" in dist.get_backend_config()
+
+
 def _group(ranks: list[int], timeout: timedelta, *, narrow: bool) -> dist.ProcessGroup:
     """A new group. Each NCCL channel occupies a multiprocessor of the GPU during a transfer.
 
     `narrow` uses one channel, about 5 GB/s over sockets, which suffices for one rank per host that sends little. For ResNet-50 with top-k
     it lowers the exposed time of a step from 2.5 to 1.2 ms (benchmarks/train_2xh200_202611).
     """
-    if "cuda:nccl" not in dist.get_backend_config():
+    if not _on_gpus():
         return dist.new_group(ranks, timeout=timeout)
     options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
     options._timeout = timeout  # otherwise torch warns about a difference
