@@ -260,7 +260,8 @@ def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> N
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """While a job runs, the first SIGTERM or SIGHUP raises SystemExit, so that the job is ended too. Later ones are ignored.
+    """While a job runs, the first SIGTERM or SIGHUP raises SystemExit, so that the job is ended too. Later ones are ignored, as is one
+    that comes when the job has ended.
 
     A signal that was ignored stays so: nohup ignores SIGHUP, and a shell SIGINT in its background jobs. Has no effect inside another
     `terminable`.
@@ -271,8 +272,10 @@ def terminable() -> Iterator[None]:
         return
     own = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     leaving = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
-    with _handled(_Leave(), *leaving), _handled(_interrupt, *([signal.SIGINT] if own else [])):
+    leave = _Leave()
+    with _handled(leave, *leaving), _handled(_interrupt, *([signal.SIGINT] if own else [])):
         yield
+        leave.over = True  # while the handlers are put back, nobody would say why the program ends
 
 
 def signals_ignored() -> contextlib.AbstractContextManager[None]:
@@ -281,18 +284,18 @@ def signals_ignored() -> contextlib.AbstractContextManager[None]:
 
 
 class _Leave:
-    """A signal handler that raises SystemExit once."""
+    """A signal handler that raises SystemExit once, unless the job is `over`."""
 
     def __init__(self) -> None:
-        self._raised = False
+        self.over = False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        if self._raised:
+        if self.over:
             return
         if _in_finalizer(frame):
             _thread.start_new_thread(_once_more, (number,))
             return
-        self._raised = True
+        self.over = True
         raise SystemExit(128 + number)
 
 
