@@ -13,13 +13,21 @@ pytestmark = pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="no ssh-k
 SWEEP = ["run", "all_reduce", "-b", "1K", "-e", "4K", "--engine", "sim", "-n", "4", "--repeats", "8"]
 
 
-@pytest.fixture
-def signed(tmp_path, capsys, monkeypatch) -> list[str]:
-    """Two measured results, as a signed page; what the command printed."""
-    monkeypatch.chdir(tmp_path)
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "key"], check=True, timeout=30)
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two measured results and a key."""
+    folder = tmp_path_factory.mktemp("measured")
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "key")], check=True, timeout=30)
     for name, alpha in (("before", 5), ("after", 9)):
-        assert guarded([*SWEEP, "--sim", f"alpha_us={alpha},gbps=100", "--json", f"{name}.json"]) == 0
+        assert guarded([*SWEEP, "--sim", f"alpha_us={alpha},gbps=100", "--json", str(folder / f"{name}.json")]) == 0
+    return folder
+
+
+@pytest.fixture
+def signed(measured: Path, tmp_path, capsys, monkeypatch) -> list[str]:
+    """The results as a signed page; what the command printed."""
+    shutil.copytree(measured, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
     capsys.readouterr()
     assert guarded(["report", "before.json", "after.json", "-o", "proof.html", "--sign", "key"]) == 0
     return capsys.readouterr().out.splitlines()
