@@ -62,13 +62,19 @@ def script(python: str, name: str) -> str:
 
 
 def _check_free(path: Path) -> None:
-    """UsageError if there is something that busbw did not put there. Earlier versions made links to the script `busbw`."""
-    if path.is_symlink():
-        own = path.readlink().name == "busbw"
-    else:
-        own = not path.exists() or (path.is_file() and MARK.encode() in path.read_bytes()[:1000])
-    if not own:
+    """UsageError if there is something that busbw did not put there."""
+    if (path.exists() or path.is_symlink()) and not _is_own(path):
         raise UsageError(f"{path}: exists and is not busbw's", "name another directory, or move that file away")
+
+
+def _is_own(path: Path) -> bool:
+    """Whether busbw wrote it. Earlier versions made links to the script `busbw`."""
+    if path.is_symlink():
+        return path.readlink().name == "busbw"
+    if not path.is_file():
+        return False
+    with path.open("rb") as opened:
+        return MARK.encode() in opened.read(1000)
 
 
 def _write(path: Path, text: str) -> None:

@@ -83,7 +83,8 @@ def table(pattern: Pattern, width: int | None = None, most: int = ROWS) -> str:
     lines = sorted(_lines(pattern, chosen), key=lambda line: (-line.weight, line.row.id))
     shown = [column for column in COLUMNS if column.title not in _OPTIONAL or any(column.text(line) != "-" for line in lines)]
     rest = more(lines[most:], sum(line.weight for line in lines[most:]), sum(line.weight for line in lines))
-    head = wrapped(f"{_title(pattern)}\nsorted by share of {chosen.name} ({average(pattern)}{chosen.meaning})\n", limit)
+    meaning = "" if chosen.field and len(pattern.header.ranks) == 1 else chosen.meaning
+    head = wrapped(f"{_title(pattern)}\nsorted by share of {chosen.name} ({average(pattern)}{meaning})\n", limit)
     return (
         f"{head}\n{aligned(shown, lines[:most], limit, DROP_ORDER)}{rest}\n{wrapped(_totals(pattern, chosen) + _remarks(pattern), limit)}"
     )

@@ -128,7 +128,7 @@ def _advice(plan: Plan, chosen: Exchange) -> str:
     if any(map(plan.reaches, plan.exchanges)):
         reaches = f"the least lossy that reaches {target}" if plan.reaches(chosen) else f"nothing is seen to be faster in reaching {target}"
     else:
-        reaches = f"nothing reaches {target}; as good as fastest"
+        reaches = f"nothing reaches {target}; best"
     dense = min((one for one in plan.exchanges if one.loss == 0), key=plan.step_s, default=None)
     pays = ""
     if dense is not None and chosen.loss:

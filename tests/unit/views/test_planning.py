@@ -46,7 +46,7 @@ def test_where_nothing_lossy_is_needed_it_says_so(planned):
 
 def test_where_nothing_reaches_the_target_it_says_that(planned):
     planned.plan.target = 0.999
-    assert planning.footer(planned).startswith("\nnothing reaches 99.9 %; as good as fastest: torch-powersgd, ")
+    assert planning.footer(planned).startswith("\nnothing reaches 99.9 %; best: torch-powersgd, ")
 
 
 def test_what_broke_off_before_an_exchange_has_no_advice(planned):
