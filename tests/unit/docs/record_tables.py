@@ -18,6 +18,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -147,10 +148,15 @@ class Index:
         }
 
 
+@cache
+def index(record: Path) -> Index:
+    """The index of a record's files, made once."""
+    return Index(record)
+
+
 def untraced(record: Path) -> list[tuple[Table, Place, list[str]]]:
     """The cells of a record's README whose numbers its files do not have, with these numbers."""
-    index = Index(record)
-    found = [(table, missing(table, index)) for table in tables((record / "README.md").read_text(encoding="utf-8"))]
+    found = [(table, missing(table, index(record))) for table in tables((record / "README.md").read_text(encoding="utf-8"))]
     known = {figure.text for table, lacking in found for place, its in table.cells.items() if place not in lacking for figure in its}
     every = ((table, place, texts) for table, lacking in found for place, texts in lacking.items())
     return [(table, place, rest) for table, place, texts in every if (rest := [text for text in texts if text not in known])]

@@ -8,7 +8,7 @@ digits or more are seen, 40 % of those with two, and 5 % of those with one. A co
 
 The numbers in tables of a record's README are found in its files, or computed from them: record_tables.py says how. Of numbers that are
 changed in the same way, 82 % of those with three digits or more are seen, 58 % of those with two and 10 % of those with one. Those that are
-not in the files stand in UNTRACED with the reason. Sentences of a record are not compared with its files.
+not in the files stand in UNTRACED with the reason. So do measured numbers in sentences of a record (record_sentences.py).
 """
 
 import itertools
@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import record_sentences
 import record_tables
 from markdown_it import MarkdownIt
 
@@ -29,9 +30,8 @@ from busbw.views import read, registry
 ROOT = Path(__file__).parents[3]
 RECORDS = ROOT / "benchmarks"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-RUNS = [path.parent for path in sorted(RECORDS.glob("*/README.md")) if "| ---" in path.read_text(encoding="utf-8")]
+RUNS = [path.parent for path in sorted(RECORDS.glob("*/README.md"))]
 PARSER = MarkdownIt("commonmark").enable("table")
-SENTENCE = re.compile(r"(?<=[.:;])\s+(?=[A-Z<\d])")
 LINK = re.compile(r"<([^>]*)>")
 NUMBER = re.compile(r"(?<![\w.,-])\d+(?:,\d{3})*(?:\.\d+)?(?!\w)")
 COUNT = re.compile(r"(?<![\w.,])(\d+) of (?:the )?(\d+)(?![\w.])")
@@ -67,12 +67,22 @@ ELSEWHERE = (
 NOT_STORED = "the output of these runs was not stored, as the README says"
 WALL_TIME = "wall time of a command, which its files of that day do not have"
 ABOVE = "a ratio of medians in tables above, or the mean of two numbers of raw.txt"
-# Record, a regular expression that finds `heading | row | column`, and why the numbers of these cells are not in the files.
+COMPUTED = "computed from numbers in the files or tables"
+SETTING = "a setting or a target, not a measurement"
+# Record, a regular expression that finds `heading | row | column` or `heading | sentence`, and why their numbers are not in the files.
 UNTRACED = (
+    ("accel_2cpu_202611", r"target for 2D", SETTING),
     ("all_reduce_2xh200_202611", r"whole call$", WALL_TIME),
     ("capture_2xh100_202611", r"(two hosts, events, us|plugin)$", NOT_STORED),
+    ("compare_rates_202611", r"defaults", SETTING),
+    ("convergence_digits_202611", r"95 % intervals", SETTING),
     ("convergence_text_202611", r"dense \(DDP\) \| KB a step", "DDP counts no bytes: four for each of 445,000 parameters"),
+    ("dynamic_table_1xh100_202611", r"NVIDIA's dynamicemb", "figures of other projects' records"),
+    ("history_rates_202611", r"defaults", SETTING),
+    ("history_rates_202611", r"hide the slow size", COMPUTED),
+    ("link_2cpu_202611", r"^Simulated", SETTING),
     ("link_2cpu_202611", r"6 random \| exactly", "the sum of twelve lines of tournaments.txt"),
+    ("mpi_overhead_2cpu_202611", r"No median", COMPUTED),
     ("net_1xh200_202611", r"^Targets", ABOVE + "; core-seconds are differences of lines of cpu.txt over the bytes"),
     ("net_1xh200_202611", r"Socket, default \| first$", "of vgg_socket_1.json, one run, so that no other number confirms it"),
     ("net_1xh200_202611", r"^Training.* \| (VGG16, ms per step|256 MiB, ms)$", "two rounds each, on lines of channels/1.txt and 3.txt"),
@@ -81,9 +91,13 @@ UNTRACED = (
     ("net_2xh200_202611", r"^Targets", ABOVE),
     ("net_2xh200_202611", r"^Why 256 MiB stops there", NOT_STORED),
     ("net_loss_2cpu_202611", r"^Pauses", "three rounds of 6,000 steps, whose lines are put together"),
+    ("net_loss_2cpu_202611", r"^Rates", COMPUTED),
+    ("net_slow_link_2cpu_202611", r"less time", COMPUTED),
+    ("offload_1xh100_202611", r"^Other libraries", COMPUTED),
     ("offload_1xh100_202611", r"over offload$", "the step over that of busbw on the same machine, another row"),
     ("offload_1xh100_202611", r"B \| way|13.17B", "the version of torchao, and the tokens of a step"),
     ("offload_1xh100_202611", r"^Plan and measurement", "predicted from the rates in plan_8b.json for shares that its text does not have"),
+    ("plan_2xh200_202611", r"All 24", COMPUTED),
     ("precise_2xh200_202611", r"^The whole sweep|of classic's time$", WALL_TIME),
     (
         "precise_2xh200_202611",
@@ -92,6 +106,9 @@ UNTRACED = (
     ),
     ("visits_202611", r"^Two H200", "up to four runs each, on lines of gpu_times.txt"),
     ("slurm_two_hosts_202611", r"", "versions and numbers of processors"),
+    ("train_1xh200_202611", r"if nothing is exchanged", COMPUTED),
+    ("train_2xh100_202611", r"three iterations", COMPUTED),
+    ("train_2xh200_202611", r"times those of dense", "of the record that it links to"),
 )
 
 
@@ -103,7 +120,7 @@ def sentences(text: str) -> Iterator[str]:
             words += {"softbreak": " ", "link_open": f"<{part.attrGet('href')}>"}.get(
                 part.type, part.content if part.type == "text" else ""
             )
-        yield from SENTENCE.split(words)
+        yield from record_sentences.SENTENCE.split(words)
 
 
 def records(page: Path, sentence: str) -> list[Path]:
@@ -169,9 +186,10 @@ def where(table: record_tables.Table, place: tuple[int, int]) -> str:
 
 
 @pytest.mark.parametrize("record", RUNS, ids=[path.name for path in RUNS])
-def test_numbers_in_tables_of_a_record_are_those_of_its_files(record: Path) -> None:
+def test_numbers_of_a_record_are_those_of_its_files(record: Path) -> None:
     patterns = [pattern for name, pattern, _ in UNTRACED if name == record.name]
     lacking = [(where(table, place), numbers) for table, place, numbers in record_tables.untraced(record)]
+    lacking += record_sentences.untraced(record)
     assert [cell for cell in lacking if not any(re.search(pattern, cell[0]) for pattern in patterns)] == []
     assert [pattern for pattern in patterns if not any(re.search(pattern, cell) for cell, _ in lacking)] == [], "all are in the files now"
 
@@ -186,11 +204,21 @@ def test_a_changed_number_of_a_record_is_seen(tmp_path: Path) -> None:
     assert numbers == ["88.9"]
 
 
+def test_a_changed_number_in_a_sentence_of_a_record_is_seen(tmp_path: Path) -> None:
+    copied = shutil.copytree(RECORDS / "watch_2xh100_202611", tmp_path / "record")
+    assert record_sentences.untraced(copied) == []
+    page = copied / "README.md"
+    page.write_text(page.read_text(encoding="utf-8").replace("330 GB/s for the", "347.9 GB/s for the"), encoding="utf-8")
+    ((sentence, numbers),) = record_sentences.untraced(copied)
+    assert sentence.startswith("NVLink and PCIe counters of two GPUs | ")
+    assert numbers == ["347.9"]
+
+
 def test_most_numbers_changed_in_their_last_digit_are_seen() -> None:
     choice = random.Random(1)
     seen: list[bool] = []
     for record in RUNS[::4]:
-        index = record_tables.Index(record)
+        index = record_tables.index(record)
         for table in record_tables.tables((record / "README.md").read_text(encoding="utf-8")):
             before = record_tables.missing(table, index).keys()
             places = [place for place, its in table.cells.items() if place not in before and any(len(one.text) > 3 for one in its)]
