@@ -6,7 +6,7 @@ ARGS ?= all_reduce -b 8 -e 64M -f 2
 FAULTS ?= --runs 300 --seed 1
 RATES := tests/native/test_net_rates.py # judges by rates, which needs an idle machine
 SYSTEM := $(addprefix tests/,e2e faults horovod native netlab) # start processes and networks, and mostly wait
-FAST := $(addprefix tests/unit/,capture check cli core docs history host launch model stats views)
+FAST := $(addprefix tests/unit/,check cli core docs history host launch measure model pattern report stats)
 # rustc links with cc
 CARGO := $(and $(shell command -v cc),$(shell command -v cargo))
 NATIVE := --manifest-path native/Cargo.toml

@@ -4,7 +4,7 @@ import dataclasses
 
 from markdown_table import code, table
 
-from busbw.accel.light import SWITCHES
+from busbw.accel.lightcc_env import SWITCHES
 from busbw.accel.methods import CODECS, NAMES
 from busbw.accel.settings import Settings
 from busbw.core.planning import LOSSES

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from busbw.check.machine import Machine
-from busbw.core.checking import Checked, CheckRow, Evidence, Found
+from busbw.check.overall import AS_ROOT
+from busbw.check.types import Checked, Evidence, Found
+from busbw.core.check_row import CheckRow
 from busbw.core.finding import Verdict
 from busbw.core.masking import masked
-from busbw.core.overall import AS_ROOT
 from busbw.host.source import Reading
 
 Seen = TypeVar("Seen")

@@ -15,9 +15,9 @@ from busbw.check.expect.judging import Expect, judge
 from busbw.check.facts import facts
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS
-from busbw.core.checking import ClusterReport, Node
+from busbw.check.types import ClusterReport, Node
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.host.recording import MADE_BY, recorded
+from busbw.host.snapshot import MADE_BY, recorded
 from busbw.host.source import Source
 from busbw.launch import remote
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from busbw.core.checking import Difference
+from busbw.check.types import Difference
 
 MISSING = "(none)"
 

@@ -8,7 +8,7 @@ from busbw.check.examine import HOSTNAME, examine
 from busbw.check.machine import Machine
 from busbw.check.rates import BOOT, UPTIME, interval_s
 from busbw.core.errors import UsageError
-from busbw.host.recording import Recording, recorded
+from busbw.host.snapshot import Recording, recorded
 from busbw.host.source import Source
 
 SAME = (HOSTNAME, BOOT, UPTIME)

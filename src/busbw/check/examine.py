@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from busbw.check.base import Check, CheckOf, Seen
 from busbw.check.kernel import reads_answer
 from busbw.check.machine import Machine
+from busbw.check.overall import overall
 from busbw.check.rates import TIME
 from busbw.check.registry import CHECKS
-from busbw.core.checking import Checked, CheckReport
+from busbw.check.types import Checked, CheckReport
 from busbw.core.finding import Verdict
 from busbw.core.masking import masked
-from busbw.core.overall import overall
 from busbw.core.version import __version__
 from busbw.host.source import Source
 

@@ -10,9 +10,9 @@ from busbw.check.nccl.settings import settings as variables
 from busbw.check.nic.links import own
 from busbw.check.roce.settings import settings, values
 from busbw.host import ethtool
-from busbw.host.at_start import read_setters
 from busbw.host.bonding import read_bonds
-from busbw.host.carrier import VIRTUAL
+from busbw.host.boot_config import read_setters
+from busbw.host.link_state import VIRTUAL
 from busbw.host.nic import RDMA
 
 NONE, INFINIBAND = "none", "InfiniBand"

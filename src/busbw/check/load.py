@@ -9,7 +9,7 @@ from busbw.check.base import skipped, unknown
 from busbw.check.machine import Machine
 from busbw.check.measuring import measured
 from busbw.check.parts import WITH_CPU
-from busbw.core.checking import Found
+from busbw.check.types import Found
 from busbw.host.gpu_samples import Sample
 from busbw.host.source import Live, Reading, Source, Unavailable
 

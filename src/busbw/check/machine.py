@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 from busbw.core.env import carried
 from busbw.core.topology import Host
 from busbw.host.cpu import VIRTUAL, hypervisor_bit
+from busbw.host.host_facts import read_host
 from busbw.host.interfaces import Interface, read_interfaces
 from busbw.host.nic import RDMA
-from busbw.host.read import read_host
 from busbw.host.source import Reading, Source
 
 ENVIRONMENT, USER = "environment", "euid"

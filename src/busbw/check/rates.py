@@ -7,9 +7,9 @@ from datetime import datetime
 
 from busbw.check.machine import Machine
 from busbw.core.counters import Counter, Kind, Owner
+from busbw.core.telemetry import increase
 from busbw.core.units import span
-from busbw.core.vitals import increase
-from busbw.core.watched import BY_NAME
+from busbw.core.watch_counters import BY_NAME
 from busbw.host.settings import uptime
 from busbw.host.source import once
 

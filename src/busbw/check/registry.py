@@ -3,7 +3,7 @@
 from busbw.check import command, cpu, expect, gpu, kernel, kernel_log, launcher, limits, nccl, nic, nvlink, pcie, roce
 from busbw.check.base import Check
 from busbw.check.expect.base import Expectation
-from busbw.core.checking import CheckRow
+from busbw.core.check_row import CheckRow
 from busbw.core.errors import UsageError
 
 CHECKS: tuple[Check, ...] = (

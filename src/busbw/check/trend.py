@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from busbw.check.error_growth_types import Growth, Odd, TrendReport, odd_ones
 from busbw.check.examine import HOSTNAME
 from busbw.check.machine import Machine, understood
 from busbw.check.nic.links import cabled, counts
@@ -16,11 +17,10 @@ from busbw.check.rates import BOOT, TIME
 from busbw.core.counters import Counter as Row
 from busbw.core.counters import Kind, Owner
 from busbw.core.errors import UsageError
-from busbw.core.trending import Growth, Odd, TrendReport, odd_ones
-from busbw.core.vitals import increase
-from busbw.core.watched import BY_NAME
+from busbw.core.telemetry import increase
+from busbw.core.watch_counters import BY_NAME
 from busbw.host.nvml_health import read_health
-from busbw.host.recording import recorded
+from busbw.host.snapshot import recorded
 
 NVLINK, PORT, PCIE = "NVLink", "port", "PCIe device"
 FILES = tuple(f"counters/{name}" for name in ("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors",

@@ -15,20 +15,21 @@ from busbw.cli.parameters import File, Seconds, argv, not_empty
 from busbw.cli.shared_options import result_file, result_options
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
-from busbw.core import wire
+from busbw.core import json_codec
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.exits import Exit
 from busbw.core.finding import Verdict
 from busbw.core.given_file import read_whole
-from busbw.core.linking import METHODS, PERFTEST, TCP, LinkReport, LinkSpec, SuspectReport
 from busbw.core.sizes import parse_size
 from busbw.engines.registry import AUTO, BY_NAME
 from busbw.launch.hosts import Host, parse_hosts, read_hostfile
-from busbw.link import judging
+from busbw.link import findings
+from busbw.link import html as link_html
+from busbw.link import png as link_png
+from busbw.link import text as view
 from busbw.link.driver import Tournament
+from busbw.link.types import METHODS, PERFTEST, TCP, LinkReport, LinkSpec, SuspectReport
 from busbw.measure.record import save
-from busbw.views import link as view
-from busbw.views import link_html, link_png
 
 GBIT = 1e9 / 8
 FORMATS = ("table", "json")
@@ -132,7 +133,7 @@ class Output:
         """Write --json."""
         file = result_file(self.json_name)
         if file is not None:
-            save(wire.encode(report) + b"\n", file)
+            save(json_codec.encode(report) + b"\n", file)
 
     @property
     def as_json(self) -> bool:
@@ -145,10 +146,10 @@ class Output:
             save(link_html.page(report), self.html, shared=True)
         if self.png is not None:
             save(link_png.render(report), self.png, shared=True)
-        answer(wire.encode(report).decode() + "\n" if self.as_json else view.render(report, width()))
+        answer(json_codec.encode(report).decode() + "\n" if self.as_json else view.render(report, width()))
         if report.bad():
             return int(Exit.BAD)
-        missing = any(finding.id == judging.HOST for finding in report.findings)
+        missing = any(finding.id == findings.HOST for finding in report.findings)
         judged = any(finding.verdict is Verdict.PASS for finding in report.findings)
         return int(Exit.OK if judged and not missing else Exit.UNKNOWN)
 
@@ -172,7 +173,7 @@ def _search(search: Search, output: Output) -> int:
     except KeyboardInterrupt:
         interrupted = True
     report = search.report
-    answer(wire.encode(report).decode() + "\n" if output.as_json else view.render_suspects(report, width()))
+    answer(json_codec.encode(report).decode() + "\n" if output.as_json else view.render_suspects(report, width()))
     return int(Exit.INTERRUPTED if interrupted else suspect_exit(report))
 
 
@@ -185,7 +186,7 @@ def suspect_exit(report: SuspectReport) -> Exit:
 
 def _read(file: Path) -> LinkReport:
     try:
-        return wire.decode(read_whole(file), LinkReport)
+        return json_codec.decode(read_whole(file), LinkReport)
     except OSError as error:
         raise UsageError(f"--result {file}: {error.strerror}", "name a file that busbw link --json wrote") from error
     except ValueError as error:

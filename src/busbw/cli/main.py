@@ -35,7 +35,7 @@ class _Lazy(click.Group):
         command = with_examples(import_module(f"busbw.cli.{cmd_name}").command, row)
         if not ctx.resilient_parsing:
             return command
-        from busbw.cli.completing import completing  # a shell asks
+        from busbw.cli.shell_completion import completing  # a shell asks
 
         return completing(command, cmd_name)
 

@@ -13,14 +13,14 @@ from busbw.core.cells import headline
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.exits import Exit
 from busbw.core.frontend_texts import render
-from busbw.core.reports import Working
+from busbw.core.rank_messages import Working
 from busbw.core.result import AnyResult, Result, TrainResult
 from busbw.measure.events import Ended, Event, Iteration, Note, RowDone, Started, Trained
+from busbw.measure.launch_plan import LauncherCommand
 from busbw.measure.record import Record
-from busbw.session.outside import LauncherCommand
-from busbw.session.sink import OWN, Frontend, Sink
-from busbw.views import training
-from busbw.views.registry import View
+from busbw.measure.sink import OWN, Frontend, Sink
+from busbw.report.registry import View
+from busbw.train import text as train_text
 
 BRIEF = "brief"
 
@@ -171,13 +171,13 @@ class TrainOutput(Output):
         """Header, iterations, method ends and footer."""
         assert isinstance(result, TrainResult)
         if isinstance(event, Started):
-            answer(training.header(result, width()))
+            answer(train_text.header(result, width()))
         elif isinstance(event, Iteration):
-            answer(training.iteration(result, event.method, event.number, event.rate))
+            answer(train_text.iteration(result, event.method, event.number, event.rate))
         elif isinstance(event, Trained):
-            answer(training.method_end(result, event.run.method))
+            answer(train_text.method_end(result, event.run.method))
         elif isinstance(event, Ended):
-            answer(training.footer(result, width()))
+            answer(train_text.footer(result, width()))
 
 
 class JsonOutput(Output):
@@ -186,6 +186,6 @@ class JsonOutput(Output):
     def show(self, event: Event, result: AnyResult) -> None:
         """The whole result, once."""
         if isinstance(event, Ended):
-            from busbw.views import result_json
+            from busbw.report import result_json
 
             answer(result_json.render(result))

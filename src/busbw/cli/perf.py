@@ -27,15 +27,15 @@ from busbw.core.result import AnyResult, Result
 from busbw.core.sweep import SweepSpec, check_spec
 from busbw.engines.registry import AUTO
 from busbw.launch import environment
+from busbw.measure.formats import nccl_tests_json
 from busbw.measure.job import SweepJob
 from busbw.measure.record import OWNER_ONLY, Record
-from busbw.session.follow import RankFailed
-from busbw.session.sink import Frontend
-from busbw.session.start import run
-from busbw.session.where import Where
-from busbw.views import nccl_tests_json
-from busbw.views.formats import minimum_gb_s
-from busbw.views.registry import view
+from busbw.measure.sink import Frontend
+from busbw.measure.start import run
+from busbw.measure.supervise import RankFailed
+from busbw.measure.target import Where
+from busbw.report.registry import view
+from busbw.ui.number_formats import minimum_gb_s
 
 DEFAULT_CTAS, MAX_CTAS = 16, 128
 BARRIER_OUTSIDE = 3

@@ -20,11 +20,11 @@ from busbw.core.training import StatesSpec
 from busbw.launch import environment
 from busbw.measure.job import TrainJob
 from busbw.measure.record import Record, check_writable, encoded
-from busbw.session.states import StatesComparison
-from busbw.session.where import Where
+from busbw.measure.target import Where
+from busbw.train import states_text
+from busbw.train.largest_model import StatesComparison
 from busbw.train.names import GPT
 from busbw.train.states.methods import DEFAULT, parse_all
-from busbw.views import states
 
 DEFAULT_STEPS = {"warmup": 3, "iters": 10, "batches": 1, "rounds": 1}  # its steps take seconds
 states_options = options(
@@ -72,9 +72,9 @@ class Table:
     def add(self, result: TrainResult, run: Any) -> None:
         """One line."""
         if not self._begun:
-            answer(states.header(result, width()))
+            answer(states_text.header(result, width()))
         self._begun = True
-        answer(states.row(result, run, width()))
+        answer(states_text.row(result, run, width()))
 
 
 def train(job: TrainJob, where: Where, file: Path | None, *, largest: bool, force: bool, table: bool) -> int:
@@ -86,7 +86,7 @@ def train(job: TrainJob, where: Where, file: Path | None, *, largest: bool, forc
     shown = Table()
     comparison = StatesComparison(job, where, file, OneMethod, shown.add if table else lambda *_: None)
     result = comparison.largest() if largest else comparison.compare()
-    answer(states.footer(result, width()) if table else encoded(result).decode())
+    answer(states_text.footer(result, width()) if table else encoded(result).decode())
     return 0
 
 

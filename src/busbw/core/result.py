@@ -15,10 +15,10 @@ from busbw.core.finding import Finding
 from busbw.core.planning import Plan
 from busbw.core.replaying import Replay
 from busbw.core.sweep import SweepSpec
+from busbw.core.telemetry import HostChange
 from busbw.core.topology import Topology
 from busbw.core.traffic import Traffic
 from busbw.core.training import Training
-from busbw.core.vitals import HostChange
 
 
 class Mismatch(msgspec.Struct, frozen=True):

@@ -14,10 +14,10 @@ from busbw.core.dtypes import DType
 from busbw.core.errors import NoMeasurement
 from busbw.core.frontend_texts import frontend_text
 from busbw.core.layouts import InPlace, Layout
-from busbw.core.probe import Probe
 from busbw.core.redops import RedOp
 from busbw.core.result import Device, Library
 from busbw.core.tuning import Choice
+from busbw.engines.verification_data import Probe
 
 Launch = Callable[[], object]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from busbw.core.errors import NoMeasurement, TimedOut
 from busbw.core.frontend_texts import frontend_text
-from busbw.core.reports import Here, Stalled
+from busbw.core.rank_messages import Here, Stalled
 from busbw.host.process import ENDED, GONE, STATES, STOPPED
 from busbw.launch import packet_loss
 

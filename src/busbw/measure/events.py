@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from busbw.core import reports, wire
+from busbw.core import json_codec, rank_messages
 from busbw.core.planning import Plan
 from busbw.core.replaying import Replay
 from busbw.core.result import AnyResult, Link, Row
@@ -124,7 +124,7 @@ def decode(line: bytes) -> Event:
 
 def encode(event: Event) -> bytes:
     """One line with its newline."""
-    return wire.encode(event) + b"\n"
+    return json_codec.encode(event) + b"\n"
 
 
 def now() -> str:
@@ -138,9 +138,9 @@ def write_failure(failed: Failed) -> None:
     sys.stderr.flush()
 
 
-def write_report(report: reports.Report) -> None:
+def write_report(report: rank_messages.Report) -> None:
     """Write a report to stderr, bypassing Python's buffer, whose lock may be held."""
-    os.write(2, f"{reports.encode(report)}\n".encode())
+    os.write(2, f"{rank_messages.encode(report)}\n".encode())
 
 
 def failure(line: str) -> Failed | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from busbw.core import wire
+from busbw.core import json_codec
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.frontend_texts import frontend_text
 from busbw.core.masking import masked
@@ -27,7 +27,7 @@ LONGEST_WAIT_S = 10.0  # but after no longer than this: a program that was suspe
 
 def encoded(result: AnyResult) -> bytes:
     """A result in the format of files."""
-    return msgspec.json.format(wire.encode(result), indent=1) + b"\n"
+    return msgspec.json.format(json_codec.encode(result), indent=1) + b"\n"
 
 
 class Record:

@@ -19,8 +19,8 @@ from pathlib import Path
 import msgspec
 
 from busbw.core.exits import Exit
-from busbw.core.reports import Gone, Here, Leaving, Report, Stalled, Working
-from busbw.host import carrier, memory_kills, process, tcp_connections
+from busbw.core.rank_messages import Gone, Here, Leaving, Report, Stalled, Working
+from busbw.host import link_state, memory_kills, process, tcp_connections
 from busbw.launch import interfaces
 from busbw.launch.cleanup import FOLDER
 from busbw.measure.job import Job
@@ -74,7 +74,7 @@ class Watchdog:
         self.phase = Phase(0, "start", "", now)
         self.library: Callable[[], str] | None = None  # gets the report of the communication library
         self._selected = interfaces.selected(os.environ.get(interfaces.VARIABLE, ""))
-        self._linked = carrier.linked(self._selected)
+        self._linked = link_state.linked(self._selected)
         self._main = threading.main_thread().ident
         self._poll_s = min([POLL_S, *(limit / 4 for limit in (job.limit_s, job.launch_limit_s) if limit)])
         self._completed, self._progressed = self.phase.completed(), now
@@ -173,7 +173,7 @@ class Watchdog:
     def _report_stall(self, phase: Phase) -> None:
         frame = sys._current_frames().get(self._main or 0)
         calls = [f"{Path(call.filename).name}:{call.lineno} {call.name}" for call in traceback.extract_stack(frame)[-FRAMES:] if frame]
-        waited_s, links_down = time.monotonic() - self._progressed, carrier.lost(self._linked, self._selected)
+        waited_s, links_down = time.monotonic() - self._progressed, link_state.lost(self._linked, self._selected)
         stalled = Stalled(
             self._rank, self._host, os.getpid(), phase.name, phase.detail, phase.step, waited_s, calls, process.siblings(), links_down,
             connections=tcp_connections.lossy(self._connections),

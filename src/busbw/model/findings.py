@@ -11,10 +11,10 @@ from busbw.core.topology import Topology
 from busbw.model import data_findings, machine_findings, network_findings, timing_findings, traffic_findings
 from busbw.model.bounds import GIVEN, bounds
 from busbw.model.fabric import NoFabric, gb
-from busbw.model.figures import Series, dips, duration, half_peak, still_rising, where_text
 from busbw.model.payload import plan
 from busbw.model.rule import Conclusion, Rule, Run, apply
-from busbw.model.world import Used
+from busbw.model.series import Series, dips, duration, half_peak, still_rising, where_text
+from busbw.model.usable_hardware import Used
 
 OF_PLAN = 0.80  # of the bound with NCCL's constants, or of --ideal
 OF_WIRE = 0.70  # of nominal rates, of which protocols leave 76 to 98 %

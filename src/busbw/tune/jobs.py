@@ -10,7 +10,7 @@ import msgspec
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.exits import Exit
 from busbw.core.finding import Finding
-from busbw.core.reports import Working
+from busbw.core.rank_messages import Working
 from busbw.core.result import AnyResult, Result
 from busbw.core.sizes import short_size
 from busbw.core.tuning import Choice, Trial, TunedSystem
@@ -18,9 +18,9 @@ from busbw.launch import environment
 from busbw.measure.events import Event, Started, Tried, Trying
 from busbw.measure.job import SweepJob, TuneJob
 from busbw.measure.record import Record
-from busbw.session.sink import Sink
-from busbw.session.start import run
-from busbw.session.where import Where
+from busbw.measure.sink import Sink
+from busbw.measure.start import run
+from busbw.measure.target import Where
 
 MOST_FAILURES = 8  # candidates that may fail; each costs a start of all ranks
 

@@ -11,8 +11,8 @@ from busbw.core.tuning import Tuned, TunedSystem
 from busbw.core.version import __version__
 from busbw.measure.events import now
 from busbw.measure.record import save
-from busbw.tune.planned import planned
 from busbw.tune.settings import NAMES
+from busbw.tune.validate import planned
 
 FOUND, CHECKED = "found, not yet checked with new ranks", "checked with new ranks"
 SYSTEM = ("device", "ranks", "hosts", "nccl", "network")

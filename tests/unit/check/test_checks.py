@@ -11,7 +11,7 @@ from healthy import healthy
 from busbw import check as room
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS, find
-from busbw.core.checking import Layer
+from busbw.core.check_row import Layer
 from busbw.core.finding import Verdict
 
 NAMES = [check.row.name for check in CHECKS]

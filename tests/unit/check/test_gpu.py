@@ -12,7 +12,7 @@ from tree import Tree, environment
 from busbw.check.gpu import CHECKS
 from busbw.check.machine import Machine
 from busbw.core.finding import Verdict
-from busbw.host.recording import recorded
+from busbw.host.snapshot import recorded
 
 HOSTS = Path(__file__).parents[2] / "hosts"
 PASS, WARN, FAIL, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP, Verdict.UNKNOWN

@@ -11,7 +11,7 @@ from busbw.core.planning import Bucket, Exchange, ExchangeRound, Layout, LayoutR
 from busbw.core.result import PlanResult, TrainResult
 from busbw.core.training import ALONE, Training, TrainRun, TrainSpec
 from busbw.measure.events import Started, Surveyed
-from busbw.session.planning import Planner
+from busbw.train.plan_rounds import Planner
 
 SAID = "figures contradict each other:"
 

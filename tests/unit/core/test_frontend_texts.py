@@ -5,7 +5,7 @@ import pytest
 from busbw.core.errors import NoMeasurement
 from busbw.core.frontend_texts import COMPAT, FRONTEND_TEXTS, RUN, frontend_text, render
 from busbw.engines.registry import engine
-from busbw.session.outside import TooFewGpus
+from busbw.measure.launch_plan import TooFewGpus
 
 
 @pytest.mark.parametrize("name", FRONTEND_TEXTS)

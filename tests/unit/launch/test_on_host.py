@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from busbw.check.doctor.patient import Patient
-from busbw.core.reports import Here
+from busbw.core.rank_messages import Here
 from busbw.launch import on_host, remote, survey
 from busbw.launch.cleanup import FOLDER, MARKER, Cleanup
 from busbw.launch.hosts import Host

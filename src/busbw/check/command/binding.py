@@ -7,7 +7,8 @@ from busbw.check.command.base import STAYS, Rule
 from busbw.check.command.line import Line
 from busbw.check.command.perf import perf
 from busbw.check.launcher import parameters
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 
 NARROW = ("core", "hwthread", "l1cache", "l2cache")
 FEW = 2  # up to this many ranks Open MPI binds each to a core

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from busbw.check.base import failed, passed
 from busbw.check.command.base import STAYS, Rule
 from busbw.check.command.line import Line
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 
 DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 QUOTES = "\u2018\u2019\u201c\u201d"

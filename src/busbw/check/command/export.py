@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from busbw.check.base import passed, skipped, unknown, warned
 from busbw.check.command.base import STAYS, Rule
 from busbw.check.command.line import EXPORTS, Line
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.shell_words import filled, word
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.env import shown
 from busbw.core.masking import MASK
-from busbw.core.shell_words import filled, word
 
 _DEVICE = re.compile(r"\^?[a-z]+\d*_?\d+(:\d+)?")  # mlx5_1, bond0
 _FORWARDED = ("OMPI_", "PRTE_", "PMIX_")  # Open MPI forwards these itself

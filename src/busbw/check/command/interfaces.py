@@ -7,8 +7,9 @@ from busbw.check.command.base import STAYS, Rule
 from busbw.check.command.line import Line, unset
 from busbw.check.launcher import parameters
 from busbw.check.launcher.parameters import Parameter
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 
 SUBNET = "10.1.0.0/16"
 PARTS = (parameters.TCP, parameters.OOB, parameters.PRTE, parameters.PMIX)

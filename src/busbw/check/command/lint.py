@@ -11,11 +11,11 @@ from busbw.check.command.here import facts, ranks_here
 from busbw.check.command.line import Line, parse, unset
 from busbw.check.examine import run
 from busbw.check.machine import ENVIRONMENT, Machine
-from busbw.core.checking import Checked
+from busbw.check.shell_words import assignment, word
+from busbw.check.types import Checked
 from busbw.core.env import carried
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict
-from busbw.core.shell_words import assignment, word
 from busbw.host.source import Reading
 
 # A word of a shell command, of which parts may be quoted as core.shell_words does.

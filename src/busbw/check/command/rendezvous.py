@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from busbw.check.base import failed, passed, skipped
 from busbw.check.command.base import STAYS, Rule
 from busbw.check.command.line import Line, inner, parse
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 
 LOCAL = ("localhost", "127.", "0.0.0.0", "[::1]", "::1")
 

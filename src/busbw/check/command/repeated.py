@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from busbw.check.base import failed, passed, skipped, warned
 from busbw.check.command.base import STAYS, Rule
 from busbw.check.command.line import Line
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 
 ROW = CheckRow(
     id="BW234",

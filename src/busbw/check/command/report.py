@@ -9,7 +9,7 @@ from busbw.check.command.lint import lint
 from busbw.check.command.perf import perf
 from busbw.check.command.words import Found, commands
 from busbw.check.machine import Machine
-from busbw.core.checking import CommandReport, LineReport
+from busbw.check.types import CommandReport, LineReport
 from busbw.core.errors import UsageError
 from busbw.core.given_file import read_text
 from busbw.core.masking import masked_words

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from busbw.check.base import failed, passed, skipped
 from busbw.check.command.base import STAYS, Rule
 from busbw.check.command.line import Line
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 
 OPTION = "allow-run-as-root"
 VARIABLES = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}

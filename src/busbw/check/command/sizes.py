@@ -6,8 +6,9 @@ from busbw.check.base import passed, skipped, warned
 from busbw.check.command.base import STAYS, Rule
 from busbw.check.command.line import Line
 from busbw.check.command.perf import perf
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import word
+from busbw.check.shell_words import word
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.sizes import short_size
 
 ENOUGH = 64 << 20

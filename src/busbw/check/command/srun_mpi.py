@@ -6,7 +6,8 @@ from busbw.check.base import failed, passed, skipped, unknown, warned
 from busbw.check.command.base import STAYS, Rule
 from busbw.check.command.line import Line
 from busbw.check.command.perf import perf
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 
 VARIABLE = "SLURM_MPI_TYPE"
 

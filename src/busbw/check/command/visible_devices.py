@@ -6,8 +6,9 @@ from busbw.check.base import failed, passed, skipped
 from busbw.check.command.base import STAYS, Rule
 from busbw.check.command.line import Line, unset
 from busbw.check.command.perf import perf
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import assignment
+from busbw.check.shell_words import assignment
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from busbw.check.base import Check, broken, judged, not_offered, skipped, unread
 from busbw.check.machine import Machine
 from busbw.check.parts import Part, nics
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.cpu import count_list
 from busbw.host.settings import cpu_set
 

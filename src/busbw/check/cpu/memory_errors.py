@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from busbw.check.base import Check, failed, not_offered, passed, skipped, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.rates import DAY_S, HOUR_S, NOT_KNOWN, interval_s, risen, too_fast
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.core.units import span
 from busbw.host.interfaces import number

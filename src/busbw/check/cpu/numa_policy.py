@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, judged, passed, skipped, unread
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 
 PATH = "/proc/self/status"
 SYS_NICE = 23  # linux/capability.h

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, judged, unread
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.settings import cpu_set
 
 BASE = "/sys/devices/system/cpu"

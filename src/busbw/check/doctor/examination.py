@@ -7,7 +7,7 @@ from ipaddress import IPv4Interface
 
 from busbw.check.doctor import launching, login, networks
 from busbw.check.doctor.patient import Patient
-from busbw.core.checking import Diagnosis, Stage
+from busbw.check.types import Diagnosis, Stage
 from busbw.core.finding import Verdict
 from busbw.launch import interfaces, mpirun
 from busbw.launch.hosts import Host

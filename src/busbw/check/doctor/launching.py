@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Sequence
 
 from busbw.check.doctor.patient import Patient, failed, passed, skipped
-from busbw.core.checking import Stage
+from busbw.check.types import Stage
 from busbw.core.errors import BusbwError
 from busbw.core.sizes import counted
 from busbw.launch import failures, mpirun, remote

@@ -6,12 +6,12 @@ import socket
 
 from busbw.check.doctor.networks import LARGER_THAN
 from busbw.check.doctor.patient import Patient, failed, identity, passed, warned
-from busbw.core.checking import Stage
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Stage
 from busbw.core.sizes import counted
 from busbw.core.version import __version__
-from busbw.launch.agent import SSH_FAILED
 from busbw.launch.failures import known
+from busbw.launch.remote_ps import SSH_FAILED
 
 SSH_PORT = 22
 SAME = "install busbw at the same path on every host, or on a shared file system: ssh {host} ls -l {path}"

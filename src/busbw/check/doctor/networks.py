@@ -9,9 +9,9 @@ from ipaddress import IPv4Interface, IPv4Network
 
 from busbw.check.doctor.node import LARGE
 from busbw.check.doctor.patient import Patient, failed, passed, warned
-from busbw.core.checking import Stage
+from busbw.check.shell_words import filled
+from busbw.check.types import Stage
 from busbw.core.errors import UsageError
-from busbw.core.shell_words import filled
 from busbw.core.sizes import counted
 from busbw.launch.interfaces import is_cidr, resolve
 

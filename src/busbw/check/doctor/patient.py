@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Interface, IPv4Network
 from typing import TypedDict
 
-from busbw.core.checking import Stage
+from busbw.check.types import Stage
 from busbw.core.finding import Verdict
 from busbw.launch import remote
 from busbw.launch.hosts import Host

@@ -6,7 +6,7 @@ from typing import Generic, Protocol, TypeVar
 
 from busbw.check.base import failed, unknown, warned
 from busbw.check.expect.base import Asked, Comparison, hidden
-from busbw.core.checking import Evidence, Found
+from busbw.check.types import Evidence, Found
 from busbw.core.sizes import counted
 
 

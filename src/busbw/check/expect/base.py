@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from busbw.check.base import CheckOf, failed, passed, unknown
 from busbw.check.expect.spec import Expectations
 from busbw.check.machine import Machine
-from busbw.core.checking import Evidence, Found
+from busbw.check.types import Evidence, Found
 
 Value = TypeVar("Value")
 

@@ -7,7 +7,8 @@ from busbw.check.base import failed, passed, skipped, unknown, warned
 from busbw.check.expect import seen
 from busbw.check.expect.base import Asked, Comparison, Expectation, gib
 from busbw.check.gpu.each import confined
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.host.gpu_devices import gpus_on_pci
 from busbw.host.nvml_health import read_health

@@ -12,10 +12,10 @@ from busbw.check.expect.base import Asked, Expectation
 from busbw.check.expect.file import Expected, Text, parse
 from busbw.check.expect.spec import Mute
 from busbw.check.machine import Machine
+from busbw.check.overall import overall
 from busbw.check.registry import EXPECTATIONS
-from busbw.core.checking import Checked, CheckReport, Found, Muted
+from busbw.check.types import Checked, CheckReport, Found, Muted
 from busbw.core.finding import Verdict
-from busbw.core.overall import overall
 from busbw.host.source import Source
 
 MUTABLE = (Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN)

@@ -11,7 +11,7 @@ from busbw.check.expect.spec import Cpus, Expectations, Gpus, Interfaces, Memory
 from busbw.check.gpu.each import confined
 from busbw.check.machine import Machine, Port
 from busbw.check.registry import CHECKS
-from busbw.core.checking import CheckReport
+from busbw.check.types import CheckReport
 from busbw.host.gpu_devices import gpus_on_pci, switches_on_pci
 from busbw.host.interfaces import Interface
 from busbw.host.mounts import Mounted, read_mounts, read_space, total_bytes

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from busbw.check.base import skipped
 from busbw.check.expect import seen
 from busbw.check.expect.base import Asked, Comparison, Expectation, gib
-from busbw.core.checking import CheckRow, Found, Layer
+from busbw.check.types import Found
+from busbw.core.check_row import CheckRow, Layer
 
 MEMINFO = "/proc/meminfo"
 

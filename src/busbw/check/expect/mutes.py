@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from busbw.check.base import skipped, warned
 from busbw.check.expect.base import Asked, Expectation
 from busbw.check.expect.spec import Mute
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 
 HOSTNAME = "/proc/sys/kernel/hostname"
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from busbw.check.base import failed, passed, skipped, unknown
 from busbw.check.expect import seen
 from busbw.check.expect.base import Asked, Comparison, Expectation, hidden
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.host.gpu_devices import switches_on_pci
 from busbw.host.pci import DEVICES, read_devices

@@ -6,7 +6,8 @@ from busbw.check.base import skipped
 from busbw.check.expect import seen
 from busbw.check.expect.base import Asked, Comparison, Expectation
 from busbw.check.expect.ports import groups
-from busbw.core.checking import CheckRow, Found, Layer
+from busbw.check.types import Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.pci import at
 
 ROW = CheckRow(

@@ -8,8 +8,9 @@ from busbw.check.expect import seen
 from busbw.check.expect.assigned import Filled, Kind, assign, missing
 from busbw.check.expect.base import Asked, Comparison, Expectation
 from busbw.check.machine import Port
-from busbw.core.checking import CheckRow, Found, Layer
-from busbw.core.shell_words import word
+from busbw.check.shell_words import word
+from busbw.check.types import Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.nic import RDMA
 
 ROW = CheckRow(

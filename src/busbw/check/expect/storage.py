@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from busbw.check.base import failed, passed, skipped, unknown
 from busbw.check.expect import seen
 from busbw.check.expect.base import Asked, Comparison, Expectation, gib, hidden
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import word
+from busbw.check.shell_words import word
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.host.mounts import MOUNTINFO, Mounted, read_mounts, read_space, total_bytes
 from busbw.host.pci import DEVICES

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from busbw.check.base import Check, failed, not_offered, passed
 from busbw.check.gpu.each import WITHHELD, WITHOUT_PCI, confined, no_gpus, unreadable, without_gpus
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.host.gpu_devices import gpus_on_pci
 from busbw.host.gpu_health import GpuHealth, Gpus

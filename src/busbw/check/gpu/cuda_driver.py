@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from busbw.check.base import Check, judged, not_offered, skipped, unread
 from busbw.check.gpu.each import no_gpus
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.nccl_packages import CALL, built_for, read_packages
 from busbw.host.nvml_health import read_health
 

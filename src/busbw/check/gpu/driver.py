@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from busbw.check.base import Check, failed, passed, unread
 from busbw.check.gpu.each import compute, no_gpus
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.nvml_health import read_health
 
 PATH = "/proc/driver/nvidia/version"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from busbw.check.base import not_offered, skipped, unknown
 from busbw.check.machine import Machine
-from busbw.core.checking import Evidence, Found
+from busbw.check.types import Evidence, Found
 from busbw.core.sizes import counted
 from busbw.host.gpu_devices import gpus_on_pci
 from busbw.host.gpu_health import GpuHealth, Gpus

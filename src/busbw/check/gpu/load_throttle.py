@@ -7,9 +7,10 @@ from busbw.check.base import Check, failed, passed, unknown, warned
 from busbw.check.gpu.throttle import HARDWARE
 from busbw.check.load import GpuLoad, loaded
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.gpu_events import CLOCK_REASONS, Severity, clock_reasons
-from busbw.core.shell_words import filled
 
 BAD = {row.name: row.meaning for row in CLOCK_REASONS if row.severity is Severity.BAD}
 

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 
 from busbw.check.gpu import nvlink_registers
 from busbw.check.kernel_log.log import evidence, repeated
-from busbw.core.checking import Found
+from busbw.check.overall import SEVERITY
+from busbw.check.types import Found
 from busbw.core.finding import Verdict
-from busbw.core.overall import SEVERITY
 from busbw.core.sxids import WORDS
 from busbw.core.units import span
+from busbw.host.dmesg import Line, PastLog
 from busbw.host.gpu import short_bus
 from busbw.host.kernel_log import LoggedXid, logged_xids
-from busbw.host.past_kernel_log import Line, PastLog
 
 CATALOG = "NVIDIA's Xid catalog"
 # After `pid=1, name=python` comes the unit that failed, then its severity: "NETIR_LINK_EVT Fatal XC0 i0 Link 08".

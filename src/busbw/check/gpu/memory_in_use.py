@@ -6,8 +6,9 @@ from busbw.check.base import Check, not_offered, passed, warned
 from busbw.check.gpu.each import each, in_wsl, said, unreported
 from busbw.check.machine import Machine
 from busbw.check.parts import WITH_CPU
-from busbw.core.checking import CheckRow, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.sizes import counted, format_size
 from busbw.host.gpu_health import GpuHealth
 

@@ -7,12 +7,13 @@ from busbw.check.base import Check, failed, not_offered, passed, skipped
 from busbw.check.gpu.each import WITHOUT_PCI
 from busbw.check.machine import Machine
 from busbw.check.parts import WITH_CPU
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.kernel_rule import KMSG
 from busbw.core.sizes import counted
+from busbw.host.dmesg import PastLog, read_past
 from busbw.host.gpu_devices import switches_on_pci
 from busbw.host.nvml_health import read_health
-from busbw.host.past_kernel_log import PastLog, read_past
 from busbw.host.pci import DEVICES, read_devices
 from busbw.host.seen_on_pci import gpus_seen
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from busbw.check.base import Check, failed, passed, skipped, unread, warned
 from busbw.check.gpu.each import compute
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.gpu_devices import gpus_on_pci
 
 PATH = "/proc/modules"

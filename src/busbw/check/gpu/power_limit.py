@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from busbw.check.base import Check, judged
 from busbw.check.gpu.each import each, said, unreported
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.gpu_health import GpuHealth
 
 ROW = CheckRow(

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from busbw.check.base import Check, failed, passed
 from busbw.check.gpu.each import each, said, unreported
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Found, Layer
+from busbw.check.types import Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.gpu_health import GpuHealth
 
 MOST = 512  # rows, of Azure's node health checks

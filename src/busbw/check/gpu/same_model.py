@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from busbw.check.base import Check, not_offered, passed, skipped, unknown, warned
 from busbw.check.gpu.each import WITHHELD, no_gpus
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.sizes import counted, format_size
 from busbw.host.gpu_health import GpuHealth
 from busbw.host.nvml_health import read_health

@@ -6,13 +6,14 @@ from busbw.check.base import Check, passed, skipped
 from busbw.check.gpu.logged import CATALOG, NEVER_S, Event, Judged, Resets, events, of_device, resets
 from busbw.check.kernel_log.log import reaches, unread_log, worst_first
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Found, Layer
+from busbw.check.types import Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.finding import Verdict
 from busbw.core.kernel_rule import DAY_S
 from busbw.core.sizes import counted
 from busbw.core.sxids import ENDED_BY, SwitchEffect, sxid
+from busbw.host.dmesg import PastLog, read_past
 from busbw.host.gpu_devices import switches_on_pci
-from busbw.host.past_kernel_log import PastLog, read_past
 
 FATAL = (SwitchEffect.ALWAYS, SwitchEffect.FATAL)
 

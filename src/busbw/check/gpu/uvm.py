@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from busbw.check.base import Check, failed, not_offered, passed, skipped, warned
 from busbw.check.gpu.each import in_wsl, no_gpus
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.nvml_health import read_health
 
 DEVICE = "nvidia-uvm"

@@ -7,14 +7,15 @@ from busbw.check.gpu import nvlink_registers
 from busbw.check.gpu.logged import CATALOG, NO_ACTION, NVLINK, Event, Judged, Resets, events, of_device, recovery, resets
 from busbw.check.kernel_log.log import reaches, unread_log, worst_first
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Found, Layer
+from busbw.check.types import Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.finding import Verdict
 from busbw.core.kernel_rule import DAY_S
 from busbw.core.xids import Effect, xid
+from busbw.host.dmesg import read_past
 from busbw.host.gpu import short_bus
 from busbw.host.gpu_devices import gpus_on_pci
 from busbw.host.nvml_health import read_health
-from busbw.host.past_kernel_log import read_past
 
 FAILS = (Effect.REBOOT, Effect.RESET, Effect.REPAIR)
 

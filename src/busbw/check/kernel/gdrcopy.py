@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, passed, skipped, warned
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 
 MODULE, DEVICE, VARIABLE = "gdrdrv", "/dev/gdrdrv", "NCCL_GDRCOPY_ENABLE"
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, not_offered, passed, skipped, unread, warned
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.pci import AMAZON, read_devices
 
 VERSION, RELEASE = "/proc/driver/nvidia/version", "/proc/sys/kernel/osrelease"

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from busbw.check.base import Check, skipped
 from busbw.check.kernel.sysctl import STAYS, off
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Found, Layer
+from busbw.check.types import Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.cpu import count_list
 
 PATH, NODES = "/proc/sys/kernel/numa_balancing", "/sys/devices/system/node/online"

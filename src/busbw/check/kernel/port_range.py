@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, judged, unread
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.settings import numbers
 
 PATH = "/proc/sys/net/ipv4/ip_local_port_range"

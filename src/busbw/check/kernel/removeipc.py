@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, broken, judged, not_offered, skipped, unread
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.settings import logind_setting
 
 CONF = "/etc/systemd/logind.conf"

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from busbw.check.base import Check, not_offered, passed, unread, warned
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.sizes import counted
-from busbw.host.stuck import stuck_processes
+from busbw.host.d_state import stuck_processes
 
 NAMED = 5
 # Functions in which a process waits for a disk that is slow or busy; one that never answers is in the kernel log after two minutes.

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from busbw.check.base import judged, unread
 from busbw.check.machine import Machine
-from busbw.core.checking import Evidence, Found
+from busbw.check.types import Evidence, Found
 from busbw.host.interfaces import number
 
 STAYS = "lost at the next reboot; write it to a file in /etc/sysctl.d"

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, judged, unread
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.host.local import clock
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
+from busbw.host.os_queries import clock
 
 ROW = CheckRow(
     id="BW121",

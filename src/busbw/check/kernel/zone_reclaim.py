@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from busbw.check.base import Check
 from busbw.check.kernel.sysctl import STAYS, off
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Found, Layer
+from busbw.check.types import Found
+from busbw.core.check_row import CheckRow, Layer
 
 PATH = "/proc/sys/vm/zone_reclaim_mode"
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from busbw.check.base import Check, passed
 from busbw.check.kernel_log.log import evidence, reaches, repeated, unread_log, worst_first
 from busbw.check.machine import Machine
-from busbw.core.checking import Found
+from busbw.check.overall import SEVERITY
+from busbw.check.shell_words import word
+from busbw.check.types import Found
 from busbw.core.finding import Verdict
 from busbw.core.kernel_rule import BOOT_S, SUBJECT, KernelRule, Sign
-from busbw.core.overall import SEVERITY
-from busbw.core.shell_words import word
 from busbw.core.units import span
+from busbw.host.dmesg import Line, PastLog, read_past
 from busbw.host.gpu import short_bus
 from busbw.host.kernel_log import logged_xids
 from busbw.host.nvml_health import read_health
-from busbw.host.past_kernel_log import Line, PastLog, read_past
 
 NAMED = 3  # signs of a subject in a message; the rest is counted
 NO_SUBJECT = ""

@@ -1,11 +1,11 @@
 """What all checks of the kernel log share: how far it reaches, how old a line is, and the finding if it cannot be read."""
 
 from busbw.check.base import DENIED, unanswered
-from busbw.core.checking import Evidence, Found
+from busbw.check.overall import SEVERITY
+from busbw.check.types import Evidence, Found
 from busbw.core.kernel_rule import KMSG
-from busbw.core.overall import SEVERITY
 from busbw.core.units import span
-from busbw.host.past_kernel_log import Line, PastLog
+from busbw.host.dmesg import Line, PastLog
 
 ON_HOST = "busbw check, on the host as root"
 

@@ -5,8 +5,9 @@ from ipaddress import ip_address
 
 from busbw.check.base import Check, passed, skipped, unread, warned
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 
 PATH, NAME = "/etc/hosts", "/proc/sys/kernel/hostname"
 LOCAL = "localhost"

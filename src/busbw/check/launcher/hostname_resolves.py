@@ -6,8 +6,9 @@ from ipaddress import ip_address
 from busbw.check.base import Check, passed, unread, warned
 from busbw.check.launcher.programs import own_addresses
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 
 NAME = "/proc/sys/kernel/hostname"
 

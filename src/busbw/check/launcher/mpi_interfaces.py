@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from busbw.check.base import Check, failed, no_environment, passed, warned
 from busbw.check.launcher import parameters, programs
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import assignment, word
+from busbw.check.shell_words import assignment, word
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 
 ROW = CheckRow(
     id="BW206",

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, no_environment, passed, warned
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 
 PML, COLL, HCOLL, NET, TRANSPORTS = "OMPI_MCA_pml", "OMPI_MCA_coll", "OMPI_MCA_coll_hcoll_enable", "UCX_NET_DEVICES", "UCX_TLS"
 RDMA = ("mlx5", "mlx4", "bnxt", "irdma", "rdmap", "all")

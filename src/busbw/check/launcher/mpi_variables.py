@@ -6,8 +6,9 @@ from busbw.check.base import Check, no_environment, not_offered, passed, skipped
 from busbw.check.launcher import parameters, programs
 from busbw.check.launcher.mpijob import HOSTFILE, OTHERS
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import assignment, word
+from busbw.check.shell_words import assignment, word
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 
 ROW = CheckRow(
     id="BW207",

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from busbw.check.base import Check, failed, no_environment, passed, skipped, unread, warned
 from busbw.check.launcher import programs
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.errors import UsageError
 from busbw.launch.hosts import parse_hostfile
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from busbw.check.base import Check, failed, no_environment, passed
 from busbw.check.launcher import programs
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 
 VARIABLES = {"OMPI_MCA_plm": 4, "PRTE_MCA_plm": 5}
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from busbw.check.base import Check, passed, skipped, unread, warned
 from busbw.check.launcher import programs
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 
 FAULTS = {"5.0.5": "mishandles lists of interfaces to include or exclude (open-mpi/ompi 13155)"}
 

@@ -6,7 +6,7 @@ Used for variables (OMPI_MCA_, PRTE_MCA_, PMIX_MCA_) and for command lines (--mc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from busbw.core.shell_words import word
+from busbw.check.shell_words import word
 
 PREFIXES = {"OMPI_MCA_": "mca", "PRTE_MCA_": "prtemca", "PMIX_MCA_": "pmixmca"}
 RENAMED = (("plm_rsh_", "plm_ssh_"), ("oob_tcp_if_", "prte_if_"), ("orte_", "prte_"))  # from Open MPI 4 to 5

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from busbw.check.base import Check, passed, unread, warned
 from busbw.check.launcher.programs import reverse_lookups
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 
 NAME = "/proc/sys/kernel/hostname"
 SLOW_S = 1.0

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from busbw.check.base import Check, not_offered, passed, skipped, unread, warned
 from busbw.check.launcher.programs import pmix_listing
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.errors import NoMeasurement
 from busbw.launch import slurm
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from busbw.check.base import Check, passed, skipped, unread, warned
 from busbw.check.launcher.programs import ssh_login
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import word
+from busbw.check.shell_words import word
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 
 FOLDER = "~/.ssh"
 OPEN = 0o077  # readable by others: ssh ignores such a key

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from busbw.check.base import Check, passed, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.parts import gpus
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.sizes import counted
-from busbw.host.local import allowed_cpus
+from busbw.host.os_queries import allowed_cpus
 from busbw.host.settings import cpu_set
 
 EACH = 2  # a rank's own thread and NCCL's proxy thread, which both poll

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 from busbw.check.base import Check, failed, not_offered, passed, warned
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.file_systems import SILENT, read_file_systems
 
 SHM = "/dev/shm"  # its space is judged by shm-size

@@ -2,7 +2,7 @@
 
 from busbw.check.base import not_offered, unread
 from busbw.check.machine import Machine
-from busbw.core.checking import Found
+from busbw.check.types import Found
 from busbw.host.cgroup import MOUNT, OWN
 from busbw.host.settings import soft_limit
 from busbw.host.source import Reading

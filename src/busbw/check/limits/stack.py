@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from busbw.check.base import Check, judged, unread
 from busbw.check.limits.processes import PATH, limit
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.settings import UNLIMITED
 
 NAME = "Max stack size"

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from busbw.check.base import Check, failed, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import READS, STAYS, Setting, each
-from busbw.core.checking import CheckRow, Found, Layer
+from busbw.check.types import Found
+from busbw.core.check_row import CheckRow, Layer
 
 VARIABLE = "NCCL_ALGO"
 ALGORITHMS = {"RING", "TREE", "COLLNET", "COLLNETCHAIN", "COLLNETDIRECT", "NVLS", "NVLSTREE", "PAT"}

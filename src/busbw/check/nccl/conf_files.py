@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from busbw.check.base import Check, no_environment, passed, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import files
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.env import shown
-from busbw.core.shell_words import filled
 from busbw.host.nccl_conf import FILE_VARIABLE, SYSTEM, parse
 
 MISSING = "no such file or directory"

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from busbw.check.base import Check, passed, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import READS, STAYS, Setting, each
-from busbw.core.checking import CheckRow, Found, Layer
+from busbw.check.types import Found
+from busbw.core.check_row import CheckRow, Layer
 
 VARIABLE, OLD = "NCCL_NET_GDR_LEVEL", "NCCL_IB_GDR_LEVEL"
 LEGACY = ("LOC", "PIX", "PXB", "PHB", "SYS")  # by their old numbers; larger numbers are SYS

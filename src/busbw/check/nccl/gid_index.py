@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from busbw.check.base import Check, passed, skipped, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import READS, STAYS, Setting, each, known, version
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.gids import V2
 
 VARIABLE = "NCCL_IB_GID_INDEX"

@@ -6,7 +6,8 @@ from busbw.check.base import Check, failed, no_environment, not_offered, passed,
 from busbw.check.machine import Machine
 from busbw.check.nccl.selection import parse
 from busbw.check.nccl.settings import READS, settings
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 
 GLOO, NCCL, NET = "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "/sys/class/net"
 

@@ -7,7 +7,8 @@ from busbw.check.base import Check, not_offered, passed, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.selection import Selection, parse
 from busbw.check.nccl.settings import READS, Setting, each
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 
 VARIABLE = "NCCL_IB_HCA"
 SLOW = 0.5  # of the fastest port: a port at or below this is for management or storage

@@ -6,7 +6,8 @@ from busbw.check.base import Check, no_environment, passed, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nccl.settings import READS, settings
 from busbw.check.nic.links import fabric
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.sizes import parse_int
 
 VARIABLE = "NCCL_IB_QPS_PER_CONNECTION"

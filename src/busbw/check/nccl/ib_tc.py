@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from busbw.check.base import Check, no_environment, not_offered, passed, skipped, unanswered, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nccl.settings import READS, Setting, known, settings
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.sizes import parse_int
 from busbw.host.roce_qos import decoded, parse_traffic_class, traffic_class_path
 

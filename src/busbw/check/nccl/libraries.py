@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from busbw.check.base import Check, not_offered, passed, skipped, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import LIBRARIES, libraries
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.nccl_libraries import live
 
 ROW = CheckRow(

@@ -8,8 +8,9 @@ from busbw.check.machine import Machine
 from busbw.check.nccl.known_names import NAMES, OTHERS, PREFIXES
 from busbw.check.nccl.settings import READS, STAYS, settings
 from busbw.check.nccl.torch_names import RENAMED
-from busbw.core.checking import CheckRow, Found, Layer
-from busbw.core.shell_words import assignment
+from busbw.check.shell_words import assignment
+from busbw.check.types import Found
+from busbw.core.check_row import CheckRow, Layer
 
 ROW = CheckRow(
     id="BW192",

@@ -6,7 +6,8 @@ from busbw.check.base import Check, passed, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.gdr_level import WORDS
 from busbw.check.nccl.settings import READS, STAYS, Setting, each
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.sizes import parse_int
 
 VARIABLE, LEVEL = "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from busbw.check.base import not_offered, passed, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import Setting, each
-from busbw.core.checking import Evidence, Found
+from busbw.check.types import Evidence, Found
 from busbw.host.nccl_libraries import located
 
 INTERNAL = ("none", "static_plugin")  # no file: NCCL's own, or symbols of the program

@@ -6,7 +6,8 @@ from busbw.check.base import Check
 from busbw.check.machine import Machine
 from busbw.check.nccl import plugin
 from busbw.check.nccl.settings import READS, STAYS
-from busbw.core.checking import CheckRow, Found, Layer
+from busbw.check.types import Found
+from busbw.core.check_row import CheckRow, Layer
 
 VARIABLE = "NCCL_PROFILER_PLUGIN"
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from busbw.check.base import no_environment, passed
 from busbw.check.machine import Machine
-from busbw.core.checking import Evidence, Found
+from busbw.check.shell_words import assignment, filled, word
+from busbw.check.types import Evidence, Found
 from busbw.core.env import shown
-from busbw.core.shell_words import assignment, filled, word
 from busbw.host import nccl_conf, nccl_libraries
 from busbw.host.source import once
 

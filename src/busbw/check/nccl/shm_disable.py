@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from busbw.check.base import Check, passed, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import READS, STAYS, Setting, each
-from busbw.core.checking import CheckRow, Found, Layer
+from busbw.check.types import Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.sizes import parse_int
 
 VARIABLE = "NCCL_SHM_DISABLE"

@@ -7,8 +7,9 @@ from busbw.check.base import Check, failed, no_environment, not_offered, passed,
 from busbw.check.machine import Machine
 from busbw.check.nccl.selection import parse
 from busbw.check.nccl.settings import READS, Setting, known, settings
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import word
+from busbw.check.shell_words import word
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.ip_addresses import IPV4, read_addresses
 
 VARIABLE = "NCCL_SOCKET_IFNAME"

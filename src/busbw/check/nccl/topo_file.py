@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from busbw.check.base import Check, passed, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import READS, STAYS, Setting, each
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 
 VARIABLE = "NCCL_TOPO_FILE"
 MISSING = "no such file or directory"

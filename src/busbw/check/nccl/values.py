@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from busbw.check.base import Check, no_environment, passed, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import READS, STAYS, settings
-from busbw.core.checking import CheckRow, Found, Layer
+from busbw.check.types import Found
+from busbw.core.check_row import CheckRow, Layer
 
 SWITCHES = ("_DISABLE", "_ENABLE")
 TRUE = ("true", "yes", "on", "y", "t")

@@ -6,8 +6,9 @@ from busbw.check.base import Check, not_offered, passed, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import each_port
 from busbw.check.rates import LOADED, Count, window
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 
 MOST = 1e-7
 FEWEST_BITS = 10**10  # with fewer, one error means nothing

@@ -6,8 +6,9 @@ from busbw.check.base import Check, not_offered, passed, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import LOSS, each_port, evidence, total
 from busbw.check.rates import LOADED, Count, window
-from busbw.core.checking import CheckRow, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Found
+from busbw.core.check_row import CheckRow, Layer
 
 DROPPED = "[rt]x_discards_phy|port_xmit_discards"
 PACKETS = "[rt]x_packets_phy|port_xmit_packets|port_rcv_packets"

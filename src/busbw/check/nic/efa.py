@@ -6,7 +6,8 @@ from busbw.check.base import Check, not_offered, passed, skipped, unanswered, wa
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import LOSS, counts, driver, evidence, total
 from busbw.check.rates import window
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.pci import read_devices
 
 FOLDERS = ("/opt/amazon/ofi-nccl/lib", "/opt/amazon/ofi-nccl/lib64", "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu",

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from busbw.check.base import Check, judged, not_offered, skipped, unread
 from busbw.check.machine import Machine
 from busbw.check.nic.links import driver
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 
 RIGHT = ("8500", "1400")  # with jumbo frames, without
 

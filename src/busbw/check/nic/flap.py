@@ -9,8 +9,9 @@ from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import cabled, counts, evidence, hardware
 from busbw.check.nic.symbol_errors import CLEAR
 from busbw.check.rates import DAY_S, HOUR_S, LOADED, Count, interval_s, too_fast, with_rises
-from busbw.core.checking import CheckRow, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.core.units import span
 

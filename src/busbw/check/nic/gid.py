@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from busbw.check.base import Check, failed, not_offered, passed, skipped, unknown, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import fabric, holder, no_fabric
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.gids import V2, read_gids
 
 ROW = CheckRow(

@@ -7,7 +7,7 @@ from pathlib import Path
 from busbw.check.base import skipped, unanswered
 from busbw.check.machine import Machine, Port
 from busbw.check.rates import Count, with_rises
-from busbw.core.checking import Evidence, Found
+from busbw.check.types import Evidence, Found
 from busbw.host.bonding import carriers
 from busbw.host.ethtool import statistics
 from busbw.host.interfaces import NET

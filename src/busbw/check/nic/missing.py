@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from busbw.check.base import Check, failed, not_offered, passed, skipped, warned
 from busbw.check.gpu.each import WITHOUT_PCI
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.kernel_rule import KMSG
-from busbw.core.shell_words import filled
 from busbw.core.sizes import counted
+from busbw.host.dmesg import Line, PastLog, read_past
 from busbw.host.gpu_devices import switches_on_pci
 from busbw.host.nic import RDMA
-from busbw.host.past_kernel_log import Line, PastLog, read_past
 from busbw.host.pci import DEVICES, MELLANOX, read_devices
 from busbw.host.seen_on_pci import cards_seen
 

@@ -6,8 +6,9 @@ from busbw.check.base import Check, passed, skipped, unanswered, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import cabled, counts, evidence, hardware, total
 from busbw.check.rates import window
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 
 EVENTS = "module_high_temp|module_bus_stuck|module_bad_shorted"
 

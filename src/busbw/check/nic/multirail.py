@@ -7,8 +7,9 @@ from ipaddress import IPv4Interface
 from busbw.check.base import Check, not_offered, passed, skipped, unanswered, warned
 from busbw.check.machine import Machine
 from busbw.check.nic.links import fabric, holder, no_fabric
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.ip_addresses import IPV4, read_addresses
 
 CONF = "/proc/sys/net/ipv4/conf"

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from busbw.check.base import Check, failed, not_offered, passed, skipped, unanswered, unread, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import driver, fabric, hardware, holder, no_fabric, uppers
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.ip_addresses import IPV4, Address, read_addresses
 
 UP = ("up", "unknown")  # some drivers do not report a state

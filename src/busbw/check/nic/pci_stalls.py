@@ -7,8 +7,9 @@ from busbw.check.base import Check, not_offered, passed, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import each_port, evidence, total
 from busbw.check.rates import HOUR_S, NOT_KNOWN, Count, too_fast, window
-from busbw.core.checking import CheckRow, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Found
+from busbw.core.check_row import CheckRow, Layer
 
 NOW = "outbound_pci_stalled_(rd|wr)"
 EVENTS = "outbound_pci_stalled_(rd|wr)_events"

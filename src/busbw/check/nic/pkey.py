@@ -7,8 +7,9 @@ from busbw.check.machine import Machine, Port
 from busbw.check.nccl.settings import READS, settings
 from busbw.check.nic.links import kinds
 from busbw.check.nic.links import own as own_ports
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.sizes import parse_int
 
 FULL = 0x8000  # the bit of full members

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from busbw.check.base import Check, not_offered, passed, skipped, unread, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import cabled, kinds
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 
 RATE = re.compile(r"([\d.]+) Gb/sec \((\d+)X")
 LANES = 4

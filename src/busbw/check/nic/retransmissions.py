@@ -7,8 +7,9 @@ from busbw.check.base import Check, not_offered, passed, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import LOSS, cabled, counts, each_port, evidence, total
 from busbw.check.rates import Window, window
-from busbw.core.checking import CheckRow, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Found
+from busbw.core.check_row import CheckRow, Layer
 
 # Adaptive routing reorders packets without loss, so out_of_sequence alone means nothing.
 AGAIN = ("packet_seq_err", "implied_nak_seq_err", "local_ack_timeout_err", "roce_adp_retrans", "rx_icrc_encapsulated")

@@ -6,8 +6,9 @@ from busbw.check.base import Check, broken, failed, passed, skipped, unread, war
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import own
 from busbw.check.nic.rails import should_be_active
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.nic import RDMA
 
 ACTIVE = "4: ACTIVE"

@@ -6,8 +6,9 @@ from busbw.check.base import Check, failed, passed, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import each_port, evidence, total
 from busbw.check.rates import LOADED, NOT_KNOWN, Count, Window, too_fast, window
-from busbw.core.checking import CheckRow, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.sizes import counted
 
 PER_HOUR = 120  # NVSentinel's limit for symbol_error

@@ -7,8 +7,9 @@ from busbw.check.base import Check, not_offered, passed, warned
 from busbw.check.machine import Machine
 from busbw.check.nvlink.linked import linked
 from busbw.check.rates import LOADED, interval_s
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.core.units import span
 from busbw.host.gpu_health import GpuHealth

@@ -6,7 +6,8 @@ from busbw.check.base import Check, failed, passed, unanswered, warned
 from busbw.check.gpu.each import confined
 from busbw.check.machine import Machine
 from busbw.check.nvlink.linked import switched
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.gpu_health import Fabric, GpuHealth
 from busbw.host.nvidia_services import ABSENT, FABRIC_MANAGER, services, states
 

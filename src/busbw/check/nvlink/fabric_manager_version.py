@@ -6,8 +6,9 @@ from busbw.check.base import Check, judged, skipped, unanswered
 from busbw.check.gpu.each import confined
 from busbw.check.machine import Machine
 from busbw.check.nvlink.linked import switched
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.nvidia_services import fabric_manager, version
 from busbw.host.nvml_health import read_health
 

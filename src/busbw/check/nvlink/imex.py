@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from busbw.check.base import Check, not_offered, passed, skipped, unanswered, warned
 from busbw.check.machine import Machine
 from busbw.check.nvlink.linked import switched
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.host.nvidia_services import imex, imex_domain, imex_nodes
 

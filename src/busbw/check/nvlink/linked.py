@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from busbw.check.base import not_offered, skipped, unknown
 from busbw.check.gpu.each import WITHHELD, no_gpus, unreadable
 from busbw.check.machine import Machine
-from busbw.core.checking import Found
+from busbw.check.types import Found
 from busbw.host.gpu import nvlink_rate
 from busbw.host.gpu_health import GpuHealth, Link
 from busbw.host.nvml_health import read_health

@@ -6,8 +6,9 @@ from busbw.check.base import Check, failed, not_offered, passed, skipped, unknow
 from busbw.check.gpu.each import no_gpus, unreadable
 from busbw.check.machine import Machine
 from busbw.check.nvlink.linked import bridged, expected
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.host.gpu_health import GpuHealth
 from busbw.host.nvml_health import read_health

@@ -7,8 +7,9 @@ from busbw.check.machine import Machine
 from busbw.check.parts import gpus, nics
 from busbw.check.pcie.configs import extended
 from busbw.check.pcie.upstream import BRIDGES, CONFIG
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.gpu_devices import for_guests
 from busbw.host.pci import DEVICES, at, driver
 from busbw.host.pci_config import REDIRECTING

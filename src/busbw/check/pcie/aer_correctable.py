@@ -7,8 +7,9 @@ from busbw.check.machine import Machine
 from busbw.check.parts import NONE
 from busbw.check.pcie.aer import Counts, counts
 from busbw.check.rates import HOUR_S, NOT_KNOWN, interval_s, risen, too_fast
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.core.units import span
 from busbw.host.pci import read_link

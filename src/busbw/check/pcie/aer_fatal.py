@@ -6,8 +6,9 @@ from busbw.check.base import Check, failed, passed, skipped, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.parts import NONE
 from busbw.check.pcie.aer import Counts, counts
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.sizes import counted
 
 ROW = CheckRow(

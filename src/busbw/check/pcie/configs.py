@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from busbw.check.base import broken, unanswered
 from busbw.check.machine import Machine
-from busbw.core.checking import Found
-from busbw.core.overall import AS_ROOT
+from busbw.check.overall import AS_ROOT
+from busbw.check.types import Found
 from busbw.host.pci_config import Config, read_config
 from busbw.host.source import Reading
 

@@ -6,8 +6,9 @@ from itertools import chain
 from busbw.check.base import Check, broken, failed, passed, skipped
 from busbw.check.machine import Machine
 from busbw.check.parts import gpus, nics
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.host.nic import RDMA
 from busbw.host.pci import at

@@ -10,8 +10,9 @@ from busbw.check.loopback import CALL, NOT_INSTALLED, WITHOUT_CUDA, Loop, Loopba
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import gbits
 from busbw.check.pcie.nic_bandwidth import GENERATIONS
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.gpu import pcie_rate
 from busbw.host.pci import read_link
 from busbw.host.source import Unavailable

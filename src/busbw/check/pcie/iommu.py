@@ -6,7 +6,8 @@ from busbw.check.base import Check, passed, skipped, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.parts import NONE, gpus, nics
 from busbw.check.pcie.upstream import group
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 
 GROUPS, CMDLINE = "/sys/kernel/iommu_groups", "/proc/cmdline"
 IDENTITY = "identity"

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from busbw.check.base import Check, judged, unknown
 from busbw.check.load import GpuLoad, loaded
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 
 ROW = CheckRow(
     id="BW054",

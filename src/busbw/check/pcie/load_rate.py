@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from busbw.check.base import Check, judged, unknown
 from busbw.check.load import Copies, GpuLoad, loaded
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.gpu import pcie_rate
 
 SHARE = 2 / 3  # of the link: Azure's node health checks ask 21 of 31.5 GB/s of A100, and 48 of 63 of H100

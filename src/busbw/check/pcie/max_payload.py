@@ -7,7 +7,8 @@ from busbw.check.machine import Machine
 from busbw.check.parts import NONE, gpus, nics, slots
 from busbw.check.pcie.configs import express
 from busbw.check.pcie.upstream import BRIDGES, CONFIG, plain
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.pci import at
 
 LEAST = 256

@@ -7,8 +7,9 @@ from busbw.check.machine import Machine
 from busbw.check.parts import rdma_nics
 from busbw.check.pcie.configs import express
 from busbw.check.pcie.upstream import CONFIG
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.pci import MELLANOX
 
 BEST = 4096

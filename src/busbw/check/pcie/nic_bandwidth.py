@@ -6,8 +6,9 @@ from busbw.check.base import Check, judged, skipped
 from busbw.check.machine import Machine
 from busbw.check.parts import Part, nics, slots
 from busbw.check.pcie.upstream import no_link
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.gpu import pcie_rate
 from busbw.host.pci import read_link
 

@@ -6,8 +6,9 @@ from busbw.check.base import Check, passed, skipped, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.parts import NONE, Part, gpus, nics, rdma_nics
 from busbw.check.pcie.upstream import nearest
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.cpu import count_list
 
 NODES = "/sys/devices/system/node/online"

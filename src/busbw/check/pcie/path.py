@@ -6,8 +6,9 @@ from busbw.check.base import Check, judged, not_offered, skipped
 from busbw.check.machine import Machine
 from busbw.check.parts import Part, gpus, rdma_nics, with_cpu
 from busbw.check.pcie.upstream import BRIDGES, nearest
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.pci import shared
 
 ROW = CheckRow(

@@ -6,8 +6,9 @@ from busbw.check.base import Check, not_offered, passed, skipped, warned
 from busbw.check.machine import Machine
 from busbw.check.parts import NONE, Part, with_cpu
 from busbw.check.pcie.upstream import Step, no_link, upstream
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.nvml_load import load
 from busbw.host.pci import at
 

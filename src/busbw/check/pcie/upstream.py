@@ -7,7 +7,7 @@ from pathlib import Path
 from busbw.check.base import skipped, unknown, unread
 from busbw.check.machine import Machine
 from busbw.check.parts import Part, gpus, nics, slots
-from busbw.core.checking import Evidence, Found
+from busbw.check.types import Evidence, Found
 from busbw.host.pci import AMD, Link, at, links, read_link, shared
 from busbw.host.pci_config import read_config
 

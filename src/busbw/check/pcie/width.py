@@ -6,8 +6,9 @@ from busbw.check.base import Check, passed, skipped, warned
 from busbw.check.machine import Machine
 from busbw.check.parts import NONE, with_cpu
 from busbw.check.pcie.upstream import Step, no_link, upstream
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.pci import at
 
 MOVE = "drain the host and power it off; then move {bdf} to a slot with {lanes} lanes"

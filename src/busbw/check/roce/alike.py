@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from busbw.check.base import Check, not_offered, passed, skipped, unknown, warned
 from busbw.check.machine import Machine
 from busbw.check.roce.settings import STAYS, Setting, absent, settings, values
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.roce_qos import rdma_cm_path
 
 ROW = CheckRow(

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from busbw.check.base import Check, not_offered, passed, skipped, unanswered, warned
 from busbw.check.machine import Machine
 from busbw.check.roce.settings import absent, settings
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
-from busbw.host.at_start import CALL, UNITS, read_setters
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
+from busbw.host.boot_config import CALL, UNITS, read_setters
 from busbw.host.dcb import Dcb
 
 KUBELET = "/var/lib/kubelet"

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from busbw.check.base import Check, judged, skipped, unanswered
 from busbw.check.machine import Machine
 from busbw.check.nic.links import fabric, no_fabric
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.gids import V2
 from busbw.host.roce_qos import CONFIGFS, rdma_cm_path
 

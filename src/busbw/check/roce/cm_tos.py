@@ -6,8 +6,9 @@ from busbw.check.base import Check, not_offered, passed, skipped, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import READS
 from busbw.check.roce.settings import Setting, absent, listed, sent_class, settings
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.roce_qos import CONFIGFS, decoded, rdma_cm_path
 
 NAME = "default_roce_tos"

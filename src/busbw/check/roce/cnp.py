@@ -7,8 +7,9 @@ from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import each_port, evidence, total
 from busbw.check.rates import LOADED, Count, window
 from busbw.check.roce.settings import STAYS
-from busbw.core.checking import CheckRow, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Found
+from busbw.core.check_row import CheckRow, Layer
 
 IGNORED, HANDLED = "rp_cnp_ignored", "rp_cnp_handled"
 MOST = 0.01

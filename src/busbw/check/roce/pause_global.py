@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from busbw.check.base import Check, judged, not_offered, skipped, unanswered
 from busbw.check.machine import Machine
 from busbw.check.roce.settings import STAYS, absent, hidden, listed, settings
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
-from busbw.host.pause import read_pause
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
+from busbw.host.pause_frames import read_pause
 
 ROW = CheckRow(
     id="BW098",

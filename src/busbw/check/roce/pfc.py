@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from busbw.check.base import Check, passed, skipped, unanswered, warned
 from busbw.check.machine import Machine
 from busbw.check.roce.settings import STAYS, Setting, absent, hidden, listed, mask, nvidia, settings
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.dcb import PRIORITIES
-from busbw.host.pause import Pause, read_pause
+from busbw.host.pause_frames import Pause, read_pause
 
 COMMON = (3,)
 

@@ -6,8 +6,9 @@ from busbw.check.base import Check, passed, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import each_port, evidence, total
 from busbw.check.rates import Window, window
-from busbw.core.checking import CheckRow, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Found
+from busbw.core.check_row import CheckRow, Layer
 
 ERROR, WARNING = "tx_pause_storm_error_events", "tx_pause_storm_warning_events"
 

@@ -6,8 +6,9 @@ from busbw.check.base import Check, broken, not_offered, passed, skipped, unread
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import READS
 from busbw.check.roce.settings import STAYS, Setting, absent, listed, sent_class, settings
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.roce_qos import decoded, traffic_class_path
 
 ROW = CheckRow(

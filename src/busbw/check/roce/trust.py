@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from busbw.check.base import Check, judged, not_offered, skipped, unanswered
 from busbw.check.machine import Machine
 from busbw.check.roce.settings import STAYS, absent, hidden, nvidia, settings
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 
 OF_NVIDIA, OF_OTHERS = "mlnx_qos -i {netdev} --trust dscp", "dcb app replace dev {netdev} dscp-prio DSCP:PRIORITY"
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from busbw.core.checking import Layer
+from busbw.core.check_row import Layer
 from busbw.launch.manifest import kubernetes
 
 # Layers that look the same from a pod as on the node. Limits, shared memory and device files are the pod's own.

@@ -1,0 +1,60 @@
+"""Where a run's events and messages go."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from busbw.core.errors import BusbwError
+from busbw.core.frontend_texts import RUN, render
+from busbw.core.rank_messages import Working
+from busbw.measure.events import Event
+from busbw.measure.record import Record
+
+LOG = logging.getLogger("busbw")
+
+
+@dataclass(frozen=True, slots=True)
+class Frontend:
+    """A command line's exit codes of errors, and which of the core.frontend_texts it shows."""
+
+    exit_of: Callable[[BusbwError], int]
+    kind: int  # RUN or COMPAT
+
+
+OWN = Frontend(lambda error: int(error.exit), RUN)
+
+
+class Sink:
+    """Records one run and logs its messages under the name `busbw`. A subclass in the command line prints them."""
+
+    def __init__(self, record: Record, frontend: Frontend = OWN) -> None:
+        self.record, self.frontend = record, frontend
+
+    @property
+    def progress(self) -> bool:
+        """Whether `working` is called once a second."""
+        return False
+
+    def take(self, event: Event) -> None:
+        """Record an event."""
+        self.record.take(event)
+
+    def working(self, work: Working) -> None:
+        """Show what rank 0 is doing."""
+
+    def note(self, text: str) -> None:
+        """Log a message."""
+        LOG.info("%s", self.rendered(text))
+
+    def error(self, text: str) -> None:
+        """Log an error after which this process exits."""
+        LOG.error("%s", self.rendered(text))
+
+    def rendered(self, text: str) -> str:
+        """The text with options as the frontend writes them."""
+        return render(text, self.frontend.kind)
+
+    def run_aborted(self, reason: str) -> str:
+        """Record why the run ended early; returns a sentence about the file of its rows, '' if there is none."""
+        self.record.run_aborted(render(reason))
+        return ""
