@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 
 from busbw.core import json_codec
-from busbw.core.tuning import Tuned, Tuning
 from busbw.tune import text as tune_text
+from busbw.tune.types import Tuned, Tuning
 
 GBIT = 25
 WITHIN_S = 460.0  # leaves time to stop the last command

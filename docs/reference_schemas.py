@@ -6,9 +6,9 @@ import msgspec
 from markdown_table import code, table
 
 from busbw.core import pattern
-from busbw.core.result import SCHEMAS
 from busbw.host import snapshot
 from busbw.report.file_kinds import KINDS
+from busbw.report.results import SCHEMAS
 
 FOLDER = "src/busbw/schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from busbw.core.pattern import Header, Pattern, algbw_bytes
-from busbw.core.result import ReplayResult
 from busbw.pattern import pattern_lines
+from busbw.pattern.replay.kind import ReplayResult
 from busbw.pattern.replay.text import TORCH_HEADER, render_all
 from busbw.pattern.tally import Arguments, Tally
 from busbw.report import result_json

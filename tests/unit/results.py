@@ -6,11 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from busbw.core.planning import Bucket, CheckRound, Exchange, ExchangeRound, Layout, LayoutRound, Plan, PlanRun
-from busbw.core.result import Cell, Device, Library, PlanResult, Result, Row, TrainResult, World
+from busbw.core.result import Cell, Device, Library, Result, Row, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.topology import Host, Topology
-from busbw.core.training import ALONE, Training, TrainRun, TrainSpec
+from busbw.train.kinds import PlanResult, TrainResult
+from busbw.train.plan_types import Bucket, CheckRound, Exchange, ExchangeRound, Layout, LayoutRound, Plan, PlanRun
+from busbw.train.types import ALONE, Training, TrainRun, TrainSpec
 
 Make = Callable[..., Result]
 CODE = "busbw.accel.attach(model, busbw.accel.Settings(method='int8'))"

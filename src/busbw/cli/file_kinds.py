@@ -5,10 +5,10 @@ from pathlib import Path
 
 from busbw.cli.sweep_files import one_result, read_bytes
 from busbw.core.errors import UsageError
-from busbw.core.result import AnyResult
 from busbw.report import file_kinds
 from busbw.report.file_kinds import Document
 from busbw.report.read import read
+from busbw.report.results import AnyResult
 
 SUFFIXES = (".json", ".jsonl", ".log", ".table", ".txt")  # of files that are taken from a directory
 

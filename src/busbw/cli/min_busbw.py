@@ -10,7 +10,7 @@ from busbw.cli.shared_options import Decorator, options
 from busbw.core.cells import Figure, headline
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.exits import Exit
-from busbw.core.result import AnyResult, Ideal, Result
+from busbw.core.result import Ideal, Outcome, Result
 from busbw.core.sizes import format_size
 from busbw.model.findings import why_no_ideal
 from busbw.ui.number_formats import bandwidth_text, busbw_text, no_headline, percent_text
@@ -40,7 +40,7 @@ class Least:
             reason = f"--min-percent {100 * self.share:g}%: there is no ideal to compare with: {why_no_ideal(result, result.topology)}"
             raise NoMeasurement(reason, "set the expected busbw with --ideal GB/s, or require one with --min-busbw GB/s")
 
-    def judge(self, result: AnyResult | None) -> tuple[Exit, str]:
+    def judge(self, result: Outcome | None) -> tuple[Exit, str]:
         """The exit code and why; 3 where no cell is precise enough to be judged. A process that has no result is not judged.
 
         Only cells that reached their precision are judged, and with precise timing only those with an interval.

@@ -23,7 +23,7 @@ from busbw.core.dtypes import DTYPES
 from busbw.core.errors import BusbwError, UsageError
 from busbw.core.exits import Exit, NcclTestsExit
 from busbw.core.redops import REDOPS
-from busbw.core.result import AnyResult, Result
+from busbw.core.result import Outcome, Result
 from busbw.core.sweep import SweepSpec, check_spec
 from busbw.engines.registry import AUTO
 from busbw.launch import environment
@@ -156,7 +156,7 @@ def output_file(spec: SweepSpec) -> tuple[SweepSpec, Path | None]:
     return msgspec.structs.replace(spec, output_file=""), None
 
 
-def _below_minimum(result: AnyResult | None) -> bool:
+def _below_minimum(result: Outcome | None) -> bool:
     """Whether the average is below 0.9 times NCCL_TESTS_MIN_BW, as the text states."""
     if not isinstance(result, Result) or not result.rows:
         return False

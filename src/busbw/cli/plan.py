@@ -15,19 +15,18 @@ from busbw.cli.terminal import width
 from busbw.cli.train_states import states_options, take_states
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
-from busbw.core.planning import PlanSpec
-from busbw.core.result import AnyResult, PlanResult
-from busbw.core.training import TrainSpec
+from busbw.core.result import Outcome
 from busbw.launch import environment
-from busbw.measure import transports
 from busbw.measure.events import Ended, Event, Started
-from busbw.measure.job import PlanJob
 from busbw.measure.record import Record, check_writable, encoded, save
 from busbw.measure.target import Where
-from busbw.train import plan_text
+from busbw.train import plan_text, transports
+from busbw.train.kinds import PlanJob, PlanResult
 from busbw.train.methods import parse_all
 from busbw.train.names import known
 from busbw.train.plan_rounds import Planner, defaults
+from busbw.train.plan_types import PlanSpec
+from busbw.train.types import TrainSpec
 
 
 class PlanOutput(Output):
@@ -38,7 +37,7 @@ class PlanOutput(Output):
         self.first = first
         self._shown = False
 
-    def show(self, event: Event, result: AnyResult) -> None:
+    def show(self, event: Event, result: Outcome) -> None:
         """The header before the first round, and all lines after the last."""
         if isinstance(event, Started) and self.first and isinstance(result, PlanResult):
             answer(plan_text.header(result, width()))
@@ -52,7 +51,7 @@ class PlanOutput(Output):
                 self._lines(self.record.result)
         return super().run_aborted(reason)
 
-    def _lines(self, result: AnyResult) -> None:
+    def _lines(self, result: Outcome) -> None:
         if isinstance(result, PlanResult) and result.plan and not self._shown:
             self._shown = True
             answer((plan_text.surveyed(result, result.plan, width()) if self.first else "") + plan_text.rows(result, result.plan, width()))

@@ -14,12 +14,12 @@ from busbw.core import json_codec
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.exits import Exit
 from busbw.core.sizes import parse_size
-from busbw.core.training import StatesSpec
 from busbw.measure.record import check_writable, save
 from busbw.model.states import text as states_text
 from busbw.model.states.strategies import compute_of, plan
 from busbw.model.states.types import Machine, StatesPlan, Training
 from busbw.model.systems import PCIE_PAYLOAD, parse_system
+from busbw.train.types import StatesSpec
 
 GIVEN = ("host_memory", "tflops", "pcie", "adam_rate", "system", "max_norm")
 memory_options = options(

@@ -11,11 +11,13 @@ from busbw.cli.file_kinds import files_in, load
 from busbw.cli.streams import talk
 from busbw.cli.sweep_files import noted
 from busbw.core.errors import UsageError
-from busbw.core.result import AnyResult, Result, TrainResult
+from busbw.core.result import Result
 from busbw.report.file_kinds import Document
 from busbw.report.other_reports import Others
 from busbw.report.registry import kind, render
+from busbw.report.results import AnyResult
 from busbw.train import text as train_text
+from busbw.train.kinds import TrainResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,7 @@ BY_PARAMETER: dict[str, Words] = {
     "model_name": Words(_keys("busbw.train.names", "NAMES")),
     "accel": METHODS,
     "compare": METHODS,
-    "tried": Words(_keys("busbw.measure.transports", "BY_NAME"), separated=True),
+    "tried": Words(_keys("busbw.train.transports", "BY_NAME"), separated=True),
     "source": Words(_with(_rows("busbw.pattern.registry", "FORMATS", help="title"), "record")),
     "only": Words(_checks),
     "ifname": LINKS,

@@ -14,17 +14,16 @@ from busbw.cli.streams import answer
 from busbw.cli.terminal import width
 from busbw.core.errors import UsageError
 from busbw.core.gpt_shape import RECOMPUTE_FROM, parse_count, shape_of
-from busbw.core.result import TrainResult
 from busbw.core.sizes import parse_size
-from busbw.core.training import StatesSpec
 from busbw.launch import environment
-from busbw.measure.job import TrainJob
 from busbw.measure.record import Record, check_writable, encoded
 from busbw.measure.target import Where
 from busbw.train import states_text
+from busbw.train.kinds import TrainJob, TrainResult
 from busbw.train.largest_model import StatesComparison
 from busbw.train.names import GPT
 from busbw.train.states.methods import DEFAULT, parse_all
+from busbw.train.types import StatesSpec
 
 DEFAULT_STEPS = {"warmup": 3, "iters": 10, "batches": 1, "rounds": 1}  # its steps take seconds
 states_options = options(

@@ -23,10 +23,9 @@ from busbw.core.networks import CHANNEL_VARIABLES, THREADS_VARIABLE
 from busbw.core.options import BY_FIELD, Option
 from busbw.core.sizes import counted
 from busbw.core.sweep import Sampling, SweepSpec
-from busbw.core.tuning import TUNED, Tuning, pairs
+from busbw.core.tuning import TUNED
 from busbw.engines.sim_parameters import parse_parameters
 from busbw.host import net_plugin
-from busbw.measure.job import TuneJob
 from busbw.measure.record import Record, check_writable
 from busbw.measure.target import Where
 from busbw.stats.judging import Limits
@@ -36,7 +35,9 @@ from busbw.tune.checking import check_file, refuse_other
 from busbw.tune.env_tuner import VariablesTuner
 from busbw.tune.job import CHANNELS, PAIRS
 from busbw.tune.jobs import Jobs
+from busbw.tune.kind import TuneJob
 from busbw.tune.tuning import TableTuner
+from busbw.tune.types import Tuning, pairs
 from busbw.tune.validate import planned
 
 DEFAULTS = {"min_bytes": 1 << 10, "max_bytes": 64 << 20, "step_bytes": None, "step_factor": 4, "datatype": None, "op": None}

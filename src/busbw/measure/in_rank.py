@@ -16,7 +16,7 @@ from busbw.core.rank_messages import Report, Stalled
 from busbw.engines.registry import engine
 from busbw.launch import interfaces, job
 from busbw.launch.control import Control
-from busbw.measure.job import AnyJob, SweepJob
+from busbw.measure.job import Job, SweepJob
 from busbw.measure.launch_plan import with_timeout
 from busbw.measure.rank import ask_nccl, failure_report, perform, resolve_engine, start_watchdog
 from busbw.measure.sink import Sink
@@ -28,7 +28,7 @@ SAME_ERROR_S = 2.0  # for rank 0 to print an error that all ranks have
 INTERRUPTED, TERMINATED = "interrupted", "terminated"  # why a result is not complete
 
 
-def inside(requested_job: AnyJob, where: Where, sink: Sink) -> None:
+def inside(requested_job: Job, where: Where, sink: Sink) -> None:
     """Run the job as this rank; rank 0 records it. An error ends the job on all ranks."""
     from busbw.launch.rendezvous import join
 
@@ -49,7 +49,7 @@ def inside(requested_job: AnyJob, where: Where, sink: Sink) -> None:
         watchdog.stop()
 
 
-def _as_rank(requested_job: AnyJob, control: Control, sink: Sink, watchdog: Watchdog) -> None:
+def _as_rank(requested_job: Job, control: Control, sink: Sink, watchdog: Watchdog) -> None:
     try:
         with job.terminable():
             work = resolve_engine(requested_job, control, sink.take)

@@ -13,7 +13,7 @@ from busbw.engines.registry import AUTO, EngineRow, choose_for, cpu_ranks, engin
 from busbw.host import net_plugin
 from busbw.launch import mpirun, slurm, torchrun
 from busbw.launch.hosts import Host, share
-from busbw.measure.job import AnyJob, SweepJob, encode
+from busbw.measure.job import Job, SweepJob, encode
 from busbw.measure.target import Where, forwarded
 
 RANKS_PER_CORE = 16
@@ -33,13 +33,13 @@ class LauncherCommand:
     """A prepared start: the launcher's command line, the job for the ranks, and their hosts with slots."""
 
     argv: list[str]
-    job: AnyJob
+    job: Job
     hosts: tuple[Host, ...] = ()
     ifname: str = ""
     note: str = ""
 
 
-def launcher_command(job: AnyJob, where: Where) -> LauncherCommand | None:
+def launcher_command(job: Job, where: Where) -> LauncherCommand | None:
     """The launch; None for an engine that runs in this process. UsageError if job and `where` contradict each other."""
     if where.ranks is not None and where.ranks < 1:
         raise UsageError(f"{where.ranks} ranks: there must be at least one", "give 1 or more")
@@ -74,7 +74,7 @@ def _slots_per_host(row: EngineRow | None) -> int:
     return gpu_count() if engine("nccl").availability() is None and (row is None or row.name == "nccl") else 1
 
 
-def _by_slurm(job: AnyJob, where: Where, asked: slurm.Step) -> LauncherCommand:
+def _by_slurm(job: Job, where: Where, asked: slurm.Step) -> LauncherCommand:
     """A launch by srun. The ranks choose the engine for `auto`: a login node has no GPUs."""
     if job.engine != AUTO:
         if engine(job.engine).in_process:
@@ -86,20 +86,20 @@ def _by_slurm(job: AnyJob, where: Where, asked: slurm.Step) -> LauncherCommand:
     return LauncherCommand(argv=argv, job=prepared, ifname=where.ifname)
 
 
-def _prepared(job: AnyJob, name: str, ranks: int) -> AnyJob:
+def _prepared(job: Job, name: str, ranks: int) -> Job:
     if isinstance(job, SweepJob):
         roots(job.sweep, ranks or 1)
     return with_timeout(msgspec.structs.replace(job, engine=name, ranks=ranks))
 
 
-def with_timeout(job: AnyJob) -> AnyJob:
+def with_timeout(job: Job) -> Job:
     """The job with -T as its limit for engines that block in their library and so cannot check it themselves."""
     if isinstance(job, SweepJob) and job.sweep.timeout and job.engine in ("mpi", "torch", AUTO):
         return msgspec.structs.replace(job, limit_s=float(job.sweep.timeout))
     return job
 
 
-def _local_ranks(row: EngineRow, job: AnyJob, where: Where) -> int:
+def _local_ranks(row: EngineRow, job: Job, where: Where) -> int:
     """Ranks on this machine: as requested, one per GPU, or two on CPUs. UsageError or TooFewGpus for too many."""
     net_plugin.variables(job.net)  # reports a missing plugin before ranks are started
     if where.ranks:
@@ -119,12 +119,12 @@ def _local_ranks(row: EngineRow, job: AnyJob, where: Where) -> int:
     return ranks
 
 
-def program(job: AnyJob) -> list[str]:
+def program(job: Job) -> list[str]:
     """The command line of every rank."""
     return [sys.executable, "-m", PROGRAM, encode(job)]
 
 
-def _command(row: EngineRow | None, job: AnyJob, ranks: int, named: tuple[Host, ...], ifname: str) -> list[str]:
+def _command(row: EngineRow | None, job: Job, ranks: int, named: tuple[Host, ...], ifname: str) -> list[str]:
     """mpirun's command line, or torchrun's for local PyTorch ranks without MPI."""
     try:
         found = mpirun.find()

@@ -8,7 +8,6 @@ import platform
 import sys
 import traceback
 from collections.abc import Callable
-from importlib import import_module
 
 import msgspec
 
@@ -22,23 +21,16 @@ from busbw.host.source import Unavailable
 from busbw.launch.control import Control
 from busbw.launch.environment import detect
 from busbw.measure.events import Emit, EnterPhase, Event, Failed, Note, encode, write_failure, write_report
-from busbw.measure.job import AnyJob, PlanJob, ReplayJob, SweepJob, TrainJob, TuneJob, decode
+from busbw.measure.job import Job, SweepJob
+from busbw.measure.kind import decode_job, kind_of
 from busbw.measure.watchdog import Reporter, Watchdog
 
 DAEMONS = ("prted", "orted")  # of Open MPI 5 and 4, on hosts other than the launching one
 RAS_LIMIT_S = 3.0
-# What runs each kind of job: its module, and the function.
-PERFORMERS: dict[type, tuple[str, str]] = {
-    SweepJob: ("busbw.measure.sweep", "measure"),
-    ReplayJob: ("busbw.pattern.replay.job", "replay"),
-    TuneJob: ("busbw.tune.job", "tune"),
-    TrainJob: ("busbw.train.job", "train"),
-    PlanJob: ("busbw.train.job", "train"),
-}
 RAS_CHARACTERS = 2000  # its summary comes first; the line must go through a pipe in one piece
 
 
-def perform(job: AnyJob, control: Control, emit: Emit, enter_phase: EnterPhase = lambda *_: None) -> None:
+def perform(job: Job, control: Control, emit: Emit, enter_phase: EnterPhase = lambda *_: None) -> None:
     """Run this process' part of a job. `emit` is called on process 0 only, `enter_phase` before every phase.
 
     Only what this kind of job needs is imported: ranks start faster, and the command line that starts them needs none of it.
@@ -46,11 +38,10 @@ def perform(job: AnyJob, control: Control, emit: Emit, enter_phase: EnterPhase =
     if isinstance(job, SweepJob) and job.full_rows:
         ranks = control.processes * job.gpus_per_process
         job = msgspec.structs.replace(job, sweep=from_first_full_row(job.sweep, ranks))
-    module, function = PERFORMERS[type(job)]
-    getattr(import_module(module), function)(job, control, emit, enter_phase)
+    kind_of(job).performer()(job, control, emit, enter_phase)
 
 
-def resolve_engine(job: AnyJob, control: Control, emit: Emit) -> AnyJob:
+def resolve_engine(job: Job, control: Control, emit: Emit) -> Job:
     """The job with `auto` replaced by process 0's choice: the launching host may have no GPU. Collective."""
     if job.engine != AUTO:
         return job
@@ -63,7 +54,7 @@ def resolve_engine(job: AnyJob, control: Control, emit: Emit) -> AnyJob:
     return msgspec.structs.replace(job, engine=control.bcast(name))
 
 
-def start_watchdog(job: AnyJob, report: Reporter, daemons: tuple[str, ...] = (), code: int = Exit.UNKNOWN) -> Watchdog:
+def start_watchdog(job: Job, report: Reporter, daemons: tuple[str, ...] = (), code: int = Exit.UNKNOWN) -> Watchdog:
     """Start a watchdog for this process."""
     member = detect(os.environ)
     rank = member.rank if member else 0
@@ -73,7 +64,7 @@ def start_watchdog(job: AnyJob, report: Reporter, daemons: tuple[str, ...] = (),
     return dog
 
 
-def ask_nccl(dog: Watchdog, job: AnyJob, rank: int) -> None:
+def ask_nccl(dog: Watchdog, job: Job, rank: int) -> None:
     """Make process 0 query NCCL's RAS service when a limit passes. Called again once the engine is known."""
     if rank == 0 and job.engine == "nccl":
         dog.library = nccl_report
@@ -130,7 +121,7 @@ def main(argv: list[str] | None = None) -> int:
 
     process.die_with_parent()
     emit = claim_stdout()
-    job = decode((sys.argv[1:] if argv is None else argv)[0])
+    job = decode_job((sys.argv[1:] if argv is None else argv)[0])
     control: Control | None = None
     try:
         dog = start_watchdog(job, write_report, DAEMONS)

@@ -15,8 +15,8 @@ from busbw.core import json_codec
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.frontend_texts import frontend_text
 from busbw.core.masking import masked
-from busbw.core.result import AnyResult, PlanResult, ReplayResult, Result, TrainResult
-from busbw.measure.events import Ended, Event, Played, RowDone, Started, Surveyed, Trained, now
+from busbw.core.result import Outcome
+from busbw.measure.events import Ended, Event, Started, now
 from busbw.model.findings import findings
 
 OWNER_ONLY = 0o600
@@ -25,7 +25,7 @@ WRITING_SHARE = 0.1  # so that writing takes a tenth of the time,
 LONGEST_WAIT_S = 10.0  # but after no longer than this: a program that was suspended while it wrote did not write for so long
 
 
-def encoded(result: AnyResult) -> bytes:
+def encoded(result: Outcome) -> bytes:
     """A result in the format of files."""
     return msgspec.json.format(json_codec.encode(result), indent=1) + b"\n"
 
@@ -38,10 +38,9 @@ class Record:
     """
 
     def __init__(self, file: Path | None = None, render: Callable[[Any], bytes] = encoded, *, overwrite: bool = True) -> None:
-        self.result: AnyResult | None = None
+        self.result: Outcome | None = None
         self.file = file
         self.saved = 0  # rows that the file holds
-        self._before = 0  # rows of earlier repeats
         self.problem: BusbwError | None = None
         self.elsewhere: Path | None = None
         self._render = render
@@ -51,29 +50,14 @@ class Record:
 
     def take(self, event: Event) -> None:
         """Add an event and write the file."""
-        result = self.result
         if isinstance(event, Started):
             self.result = event.result
-        elif isinstance(event, RowDone) and isinstance(result, Result):
-            if result.rows and event.row.repeat != result.rows[-1].repeat:
-                self._before = len(result.rows)
-            number = len(result.rows) if event.number < 0 else self._before + event.number
-            result.rows[number : number + 1] = [event.row]
-            result.out_of_bounds = event.out_of_bounds
-        elif isinstance(event, Trained) and isinstance(result, TrainResult | PlanResult):
-            result.training.runs.append(event.run)
-        elif isinstance(event, Surveyed) and isinstance(result, PlanResult):
-            result.plan = event.plan
-        elif isinstance(event, Played) and isinstance(result, ReplayResult):
-            result.replay = event.replay
-        elif isinstance(event, Ended) and result is not None:
-            result.end, result.memory, result.complete = event.end, event.memory, True
-            if isinstance(result, Result):
-                result.links = event.links
-            result.findings = findings(result, result.topology)
-        else:
+        elif self.result is None or not event.add_to(self.result):
             return
-        self._write(last=isinstance(event, Ended))
+        ended = isinstance(event, Ended)
+        if ended and self.result is not None:
+            self.result.findings = findings(self.result, self.result.topology)
+        self._write(last=ended)
 
     def run_aborted(self, reason: str) -> None:
         """The run ended early: add the reason and the findings, and write the file."""

@@ -8,12 +8,12 @@ import msgspec
 from busbw.core.errors import BusbwError, NoMeasurement
 from busbw.core.frontend_texts import frontend_text
 from busbw.core.masking import masked_words
-from busbw.core.result import AnyResult, Result
+from busbw.core.result import Outcome, Result
 from busbw.engines.registry import choose
 from busbw.launch import environment, job
 from busbw.launch.control import SoloControl
 from busbw.measure.in_rank import inside, save_on_signal
-from busbw.measure.job import AnyJob, SweepJob, TuneJob
+from busbw.measure.job import Job, SweepJob
 from busbw.measure.launch_plan import launcher_command
 from busbw.measure.rank import perform
 from busbw.measure.sink import Sink
@@ -23,7 +23,7 @@ from busbw.measure.target import Where
 SIMULATED_RANKS = 8
 
 
-def run(work: AnyJob, where: Where, sink: Sink) -> AnyResult | None:
+def run(work: Job, where: Where, sink: Sink) -> Outcome | None:
     """Run the job and return its result: None on nonzero ranks of a job that mpirun, srun or torchrun started.
 
     What ends the run early is raised after the measurements are saved: BusbwError, KeyboardInterrupt, or SystemExit (SIGTERM, SIGHUP).
@@ -46,13 +46,13 @@ def run(work: AnyJob, where: Where, sink: Sink) -> AnyResult | None:
     if sink.record.problem:
         raise sink.record.problem
     result = sink.record.result
-    expected = not isinstance(work, TuneJob) and not (isinstance(work, SweepJob) and work.compat)
+    expected = type(work) is SweepJob and not work.compat
     if isinstance(result, Result) and result.complete and not result.rows and expected:
         raise NoMeasurement("no size was measured", "the notes say what was skipped, and why")
     return result
 
 
-def _start(work: AnyJob, where: Where, sink: Sink) -> None:
+def _start(work: Job, where: Where, sink: Sink) -> None:
     prepared = launcher_command(work, where)
     if prepared is None:
         _in_process(work, where, sink)
@@ -62,7 +62,7 @@ def _start(work: AnyJob, where: Where, sink: Sink) -> None:
     follow(prepared.argv, prepared.job.launch_limit_s, lambda: Follower(prepared, sink))
 
 
-def _in_process(work: AnyJob, where: Where, sink: Sink) -> None:
+def _in_process(work: Job, where: Where, sink: Sink) -> None:
     if not isinstance(work, SweepJob):
         message = "training needs one process per rank, but this engine runs all ranks in one"
         raise NoMeasurement(message, f"use {frontend_text('engine', 'torch')}")

@@ -9,15 +9,14 @@ import msgspec
 
 from busbw.core.errors import MEMORY_HINT, BusbwError, NoMeasurement, StartFailed
 from busbw.core.exits import Exit
-from busbw.core.result import PlanResult, Result, TrainResult
-from busbw.core.sizes import short_size
 from busbw.engines.registry import AUTO
 from busbw.launch import job, on_host, slurm
 from busbw.launch.failures import SHARED_HINT, aborting_host, died, in_order, killed_rank, known
 from busbw.launch.launcher_noise import Framing
 from busbw.launch.mpirun import marked
 from busbw.launch.rank_monitor import RankMonitor
-from busbw.measure.events import Ended, Event, Failed, Note, Started, decode, failure
+from busbw.measure.events import Ended, Failed, Note, Started, failure
+from busbw.measure.kind import kind_of
 from busbw.measure.launch_plan import LauncherCommand
 from busbw.measure.sink import Sink
 
@@ -43,6 +42,7 @@ class Follower:
         self.sink, self.hosts = sink, [host.name for host in started.hosts]
         of_rank = tuple(host.name for host in started.hosts for _ in range(host.slots))
         work = started.job
+        self._kind = kind_of(work)
         library = work.engine in ("nccl", AUTO)
         self.monitor = RankMonitor(work.ranks, of_rank, work.limit_s, work.launch_limit_s, library, self._gpus, ifname=started.ifname)
         self.monitor.working = sink.working
@@ -78,7 +78,7 @@ class Follower:
 
     def _on_line(self, line: bytes) -> None:
         try:
-            event: Event = decode(line)
+            event = self._kind.decode_event(line)
         except msgspec.DecodeError:
             self._on_message(line)
             return
@@ -150,13 +150,9 @@ class Follower:
         return rank if rank is not None else next(iter(self.monitor.gone), None)
 
     def _reached(self) -> str:
-        match self.sink.record.result:
-            case Result(rows=[*_, row]):
-                return f", after the row of {short_size(row.size_bytes)}"
-            case TrainResult(training=training) | PlanResult(training=training):
-                runs = training.runs
-                return f", after the method {runs[-1].method}" if runs else ", before the first method was done"
-        return ", before the first row" if self.monitor.started else ""
+        result = self.sink.record.result
+        started = ", before the first row" if self.monitor.started else ""
+        return (result.reached() if result else "") or started
 
     def _gpus(self) -> dict[int, str]:
         result = self.sink.record.result

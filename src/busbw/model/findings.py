@@ -5,7 +5,7 @@ from collections import Counter
 from busbw.core.cells import Figure, peak
 from busbw.core.collectives import Collective
 from busbw.core.finding import Finding, Verdict
-from busbw.core.result import AnyResult, Ideal, Result
+from busbw.core.result import Ideal, Outcome, Result
 from busbw.core.sizes import counted, format_size
 from busbw.core.topology import Topology
 from busbw.model import data_findings, machine_findings, network_findings, timing_findings, traffic_findings
@@ -23,7 +23,7 @@ NOT_NCCL = "check which transport and which links the ranks use"
 ABOVE = 1.01  # timing noise: a bound counts as exceeded from 1 % above
 
 
-def findings(result: AnyResult, topology: Topology) -> list[Finding]:
+def findings(result: Outcome, topology: Topology) -> list[Finding]:
     """What follows from a run, most important first. Of a training or a plan only the network is judged."""
     if isinstance(result, Result):
         return apply(RULES, Run(result, topology))

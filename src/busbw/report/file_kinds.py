@@ -16,7 +16,6 @@ from busbw.core import json_codec, pattern, tuner_table
 from busbw.core.comparison import Comparison
 from busbw.core.errors import UsageError
 from busbw.core.link_samples import Watched
-from busbw.core.tuning import Tuning
 from busbw.history import comparison
 from busbw.job import text as job_text
 from busbw.job.types import JobReport
@@ -27,6 +26,7 @@ from busbw.model.states import text as states_text
 from busbw.model.states.types import StatesPlan
 from busbw.model.types import Explanation, Ideals, PatternPrediction, Prediction
 from busbw.tune import text as tune_text
+from busbw.tune.types import Tuning
 from busbw.watch import text as watch_text
 
 Text = Callable[[Any, int | None], str]

@@ -6,9 +6,10 @@ import json
 import re
 
 from busbw.core.errors import UsageError
-from busbw.core.result import AnyResult, Result
+from busbw.core.result import Result
 from busbw.measure.formats import foreign, json_repair, read_nccl_tests_json, read_nccl_tests_text, read_rccl_tests_file
 from busbw.report import result_json, sanity
+from busbw.report.results import AnyResult
 from busbw.ui import reading
 from busbw.ui.html import embedded
 

@@ -5,12 +5,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from busbw.core.errors import UsageError
-from busbw.core.result import AnyResult, PlanResult, ReplayResult, Result, Row, TrainResult
+from busbw.core.result import Result, Row
 from busbw.measure.formats import csv, markdown, nccl_tests_json, nccl_tests_text, one_line, table
 from busbw.pattern.replay import text as replay_text
+from busbw.pattern.replay.kind import ReplayResult
 from busbw.report import result_json
+from busbw.report.results import AnyResult
 from busbw.train import plan_text, states_text
 from busbw.train import text as train_text
+from busbw.train.kinds import PlanResult, TrainResult
 
 
 def _nothing(*unused: object) -> str:

@@ -7,14 +7,15 @@ import msgspec
 from busbw.core import json_codec
 from busbw.core.collectives import BY_NAME
 from busbw.core.errors import UsageError
-from busbw.core.result import SCHEMAS, AnyResult, Result
+from busbw.core.result import Outcome, Result
+from busbw.report.results import SCHEMAS, AnyResult
 
 # Before trainings and plans had schemas of their own, they were parts of busbw.result/1.
 PARTS = {"plan": "busbw.plan/1", "training": "busbw.training/1"}
 HINT = "give a file that busbw wrote; it must be complete"
 
 
-def render(result: AnyResult) -> str:
+def render(result: Outcome) -> str:
     """The whole result, indented, with a newline at its end."""
     return msgspec.json.format(json_codec.encode(result), indent=2).decode() + "\n"
 

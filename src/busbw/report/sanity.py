@@ -4,10 +4,13 @@ import math
 from collections.abc import Iterable
 
 from busbw.core.errors import UsageError
-from busbw.core.planning import LOSSES, Exchange, Plan, PlanRun
-from busbw.core.result import AnyResult, Cell, PlanResult, ReplayResult, Result, Row
-from busbw.core.training import TrainRun
-from busbw.measure.transports import BY_NAME as TRANSPORTS
+from busbw.core.result import Cell, Result, Row
+from busbw.pattern.replay.kind import ReplayResult
+from busbw.report.results import AnyResult
+from busbw.train.kinds import PlanResult
+from busbw.train.plan_types import LOSSES, Exchange, Plan, PlanRun
+from busbw.train.transports import BY_NAME as TRANSPORTS
+from busbw.train.types import TrainRun
 from busbw.ui import reading
 
 MOST = (1 << 63) - 1  # NCCL counts with 64 bits

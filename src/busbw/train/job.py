@@ -8,12 +8,11 @@ from fractions import Fraction
 from pathlib import Path
 
 from busbw.core.errors import UsageError
-from busbw.core.result import PlanResult, TrainResult
 from busbw.launch.control import Control
 from busbw.measure import network
-from busbw.measure.events import Emit, Ended, EnterPhase, Event, Iteration, Note, Started, Trained, now
-from busbw.measure.job import PlanJob, TrainJob
+from busbw.measure.events import Emit, Ended, EnterPhase, Event, Note, Started, now
 from busbw.measure.process_groups import facts, join_groups
+from busbw.train.kinds import Iteration, PlanJob, PlanResult, Trained, TrainJob, TrainResult
 from busbw.train.names import known
 
 ENGINE = "torch"

@@ -8,13 +8,12 @@ import msgspec
 
 from busbw.core.errors import BusbwError, UsageError
 from busbw.core.gpt_shape import GptShape
-from busbw.core.result import TrainResult
-from busbw.core.training import Largest, TrainRun, TrainSpec
-from busbw.measure.job import TrainJob
 from busbw.measure.record import encoded, save
 from busbw.measure.sink import Sink
 from busbw.measure.start import run
 from busbw.measure.target import Where
+from busbw.train.kinds import TrainJob, TrainResult
+from busbw.train.types import Largest, TrainRun, TrainSpec
 
 FINENESS = 0.02  # the search for the largest model ends when the next one tried would be larger by at most this
 TRIES = 24  # at most, for one method

@@ -10,14 +10,15 @@ import torch.distributed as dist
 
 from busbw.accel.settings import HOST
 from busbw.core.errors import UsageError
-from busbw.core.planning import BUCKETS_MB, Bucket, Exchange, ExchangeRound, Layout, LayoutRound, Plan, PlanRun, PlanSpec
-from busbw.core.training import DEFAULT_BUCKET_MB
-from busbw.measure.events import EnterPhase, Event, Surveyed, Trained
+from busbw.measure.events import EnterPhase, Event
 from busbw.train.bench import SETTLES, Bench
 from busbw.train.exchange import under_ddp, wrap
+from busbw.train.kinds import Surveyed, Trained
 from busbw.train.loop import scaler_for
 from busbw.train.methods import Method
+from busbw.train.plan_types import BUCKETS_MB, Bucket, Exchange, ExchangeRound, Layout, LayoutRound, Plan, PlanRun, PlanSpec
 from busbw.train.replay import Hook, Recorder, Replayed
+from busbw.train.types import DEFAULT_BUCKET_MB
 
 
 def survey(bench: Bench, spec: PlanSpec, methods: Sequence[Method], emit: Callable[[Event], None], enter_phase: EnterPhase) -> None:

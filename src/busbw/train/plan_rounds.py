@@ -11,20 +11,20 @@ import msgspec
 
 from busbw.accel.methods import CODECS
 from busbw.core.errors import BusbwError
-from busbw.core.planning import AS_IS, CheckRound, Exchange
-from busbw.core.result import PlanResult, TrainResult
-from busbw.core.training import Training
 from busbw.engines.registry import torch_gpus
 from busbw.host import net_plugin
-from busbw.measure import transports
-from busbw.measure.job import Job, PlanJob, TrainJob
+from busbw.measure.job import Job
 from busbw.measure.record import encoded, save
 from busbw.measure.sink import Sink
 from busbw.measure.start import run
 from busbw.measure.target import Where
-from busbw.measure.transports import Transport
-from busbw.stats.planning import recommended
-from busbw.stats.training import parts
+from busbw.train import transports
+from busbw.train.kinds import PlanJob, PlanResult, TrainJob, TrainResult
+from busbw.train.plan_types import AS_IS, CheckRound, Exchange
+from busbw.train.recommendation import recommended
+from busbw.train.transports import Transport
+from busbw.train.types import Training
+from busbw.train.variation import parts
 
 
 @dataclass(frozen=True, slots=True)

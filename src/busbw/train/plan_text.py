@@ -1,13 +1,14 @@
 """A plan for people: a line for each method over each transport, and below them what to do."""
 
-from busbw.core.planning import AS_IS, LOSSES, Exchange, Plan
-from busbw.core.result import PlanResult
 from busbw.core.sizes import counted
-from busbw.core.training import DEFAULT_BUCKET_MB
-from busbw.measure.transports import BY_NAME
-from busbw.stats import planning, rounds
+from busbw.stats import rounds
+from busbw.train import recommendation
 from busbw.train import text as train_text
+from busbw.train.kinds import PlanResult
+from busbw.train.plan_types import AS_IS, LOSSES, Exchange, Plan
 from busbw.train.rounds_text import MS, contradiction_text, note, percent_plus_minus, plus_minus, unclear_text
+from busbw.train.transports import BY_NAME
+from busbw.train.types import DEFAULT_BUCKET_MB
 from busbw.ui.columns import Column, fitting, line, wrapped
 
 MB = 1e6
@@ -60,15 +61,15 @@ def _columns(result: PlanResult, width: int | None) -> list[Column]:
 
 
 def _exposed(plan: Plan, one: Exchange) -> str:
-    return plus_minus(plan.exposed_s(one), planning.exposed_interval(plan, one), MS, 2)
+    return plus_minus(plan.exposed_s(one), recommendation.exposed_interval(plan, one), MS, 2)
 
 
 def _step(plan: Plan, one: Exchange) -> str:
-    return plus_minus(plan.step_s(one), planning.step_interval(plan, one), MS, 2)
+    return plus_minus(plan.step_s(one), recommendation.step_interval(plan, one), MS, 2)
 
 
 def _share(plan: Plan, one: Exchange) -> str:
-    return percent_plus_minus(plan.efficiency(one), planning.efficiency_interval(plan, one))
+    return percent_plus_minus(plan.efficiency(one), recommendation.efficiency_interval(plan, one))
 
 
 def row(result: PlanResult, plan: Plan, exchange: Exchange, width: int | None = None) -> str:
@@ -85,7 +86,7 @@ def rows(result: PlanResult, plan: Plan, width: int | None = None) -> str:
 def footer(result: PlanResult, width: int | None = None) -> str:
     """What to do, the code that does it, and how predicted steps compare with measured ones; or why nothing is recommended."""
     text, plan = "", result.plan
-    chosen = planning.recommended(plan) if plan else None
+    chosen = recommendation.recommended(plan) if plan else None
     if plan and chosen:
         text += wrapped(f"\n{_advice(plan, chosen)}{_alike(plan, chosen)}", width) + _lines(result, plan, chosen)
     if plan:
@@ -99,10 +100,10 @@ def refusal(result: PlanResult) -> str:
     plan, count = result.plan, result.training.spec.rounds
     if plan is None:
         return ""
-    if found := planning.contradictions(plan):
+    if found := recommendation.contradictions(plan):
         return contradiction_text("no recommendation", found, result, count)
-    one = planning.unclear(plan)
-    if one is None or (interval := planning.share_interval(plan, one)) is None:
+    one = recommendation.unclear(plan)
+    if one is None or (interval := recommendation.share_interval(plan, one)) is None:
         return ""
     return unclear_text("no recommendation: rounds differ too much", label(one), interval, result, count)
 
@@ -118,7 +119,7 @@ def _advice(plan: Plan, chosen: Exchange) -> str:
     target = f"{100 * plan.target:g} %"
     where = f"{label(chosen)}{'' if chosen.transport == AS_IS else f' over {chosen.transport} ({BY_NAME[chosen.transport].meaning})'}"
     takes = "which took" if chosen.checked_s else "expected to take"
-    interval = planning.share_interval(plan, chosen)
+    interval = recommendation.share_interval(plan, chosen)
     near = (
         " of alone" if interval is None or not interval.low < plan.target < interval.high else f" of alone, an interval that has {target}"
     )
@@ -137,18 +138,18 @@ def _advice(plan: Plan, chosen: Exchange) -> str:
 
 
 def _known(plan: Plan, one: Exchange) -> str:
-    interval = rounds.of_mean([each.step_s for each in one.checks]) if one.checked_s else planning.step_interval(plan, one)
+    interval = rounds.of_mean([each.step_s for each in one.checks]) if one.checked_s else recommendation.step_interval(plan, one)
     return plus_minus(plan.known_s(one), interval, MS, 2)
 
 
 def _alike(plan: Plan, chosen: Exchange) -> str:
     """The fastest, if it was not chosen because it is not seen to be faster."""
-    best = planning.no_slower(plan, chosen)
-    if best is None or planning.faster(plan, best, chosen):
+    best = recommendation.no_slower(plan, chosen)
+    if best is None or recommendation.faster(plan, best, chosen):
         return ""
-    ratio, interval = planning.gain(plan, best, chosen)
+    ratio, interval = recommendation.gain(plan, best, chosen)
     between = f" ({100 * interval.low:.1f} to {100 * interval.high:.1f})" if interval else ""
-    seen = f"less than {100 * planning.ALIKE:g} % faster" if interval and interval.low > 1 else "no difference seen"
+    seen = f"less than {100 * recommendation.ALIKE:g} % faster" if interval and interval.low > 1 else "no difference seen"
     over = "" if best.transport == chosen.transport else f" over {best.transport}"
     return f"{seen}: {label(best)}{over}, {100 * ratio:.1f} %{between} of its rate\n"
 

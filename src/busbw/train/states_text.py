@@ -2,9 +2,9 @@
 
 from statistics import median
 
-from busbw.core.result import TrainResult
-from busbw.core.training import COMPUTE, Largest, Training, TrainRun
 from busbw.stats.intervals import interval
+from busbw.train.kinds import TrainResult
+from busbw.train.types import COMPUTE, Largest, Training, TrainRun
 from busbw.ui.columns import Column, fitting, line, wrapped
 from busbw.ui.number_formats import library, machine
 

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from statistics import median, quantiles
 
-from busbw.core.result import Outcome, PlanResult, TrainResult
-from busbw.core.training import ALONE, Training
+from busbw.core.result import Outcome
 from busbw.stats import rounds
-from busbw.stats.training import contradictions, parts, share_interval, unclear
+from busbw.train.kinds import PlanResult, TrainResult
 from busbw.train.rounds_text import contradiction_text, note, percent_plus_minus, plus_minus, unclear_text
+from busbw.train.types import ALONE, Training
+from busbw.train.variation import contradictions, parts, share_interval, unclear
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import finding_text, known, library, machine
 

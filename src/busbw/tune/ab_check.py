@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from busbw.core.comparison import ComparedCell, Comparison
 from busbw.core.finding import Verdict
 from busbw.core.result import Result
-from busbw.core.tuning import Gain
 from busbw.stats.compare import compare
 from busbw.stats.judging import RELEVANT, Limits
-from busbw.stats.tuning import slower_than_allowed, together
+from busbw.tune.gains import slower_than_allowed, together
 from busbw.tune.jobs import Jobs
+from busbw.tune.types import Gain
 
 OWN, TUNED = "NCCL's choice", "tuned"
 CONDITIONS = ("tcp_congestion", "machine_xid", "machine_fault", "machine", "crowded")  # findings that make a tuning worth little

@@ -12,12 +12,12 @@ from busbw.core.exits import Exit
 from busbw.core.networks import CHANNEL_VARIABLES
 from busbw.core.result import Result
 from busbw.core.sizes import counted
-from busbw.core.tuning import Tuned, Tuning, pairs, text_of
-from busbw.stats.tuning import together
 from busbw.tune.ab_check import Checked, by_size, in_turn
+from busbw.tune.gains import together
 from busbw.tune.job import NO_ALGORITHMS
 from busbw.tune.jobs import Jobs
 from busbw.tune.tuning import WRONG
+from busbw.tune.types import Tuned, Tuning, pairs, text_of
 
 LEAST, MOST, *_ = CHANNEL_VARIABLES
 CHANNELS = ({LEAST: "8"}, {LEAST: "16"}, {MOST: "2"}, {MOST: "4"})

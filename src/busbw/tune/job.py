@@ -11,19 +11,20 @@ from statistics import median
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.sizes import short_size
 from busbw.core.sweep import series, sizes
-from busbw.core.tuning import Choice, Trial
+from busbw.core.tuning import Choice
 from busbw.engines.base import Engine, Tuner
 from busbw.engines.registry import Opening, engine
 from busbw.launch.control import Control
 from busbw.measure import network, tuner_table
 from busbw.measure.batches import Batches, HeldBatches
-from busbw.measure.events import Emit, Ended, EnterPhase, Started, Tried, Trying, now
-from busbw.measure.job import TuneJob
+from busbw.measure.events import Emit, Ended, EnterPhase, Started, now
 from busbw.measure.plan import Calls
 from busbw.measure.process_groups import join_groups
 from busbw.measure.progress import Progress
 from busbw.measure.sweep import prepare, running, settled
-from busbw.stats.tuning import fastest, plainest
+from busbw.tune.gains import fastest, plainest
+from busbw.tune.kind import Tried, Trying, TuneJob
+from busbw.tune.types import Trial
 
 CHANNELS = (1, 2, 4, 8, 16, 32)
 HOPELESS = 8.0  # a candidate for which NCCL expects so many times the shortest time is not tried

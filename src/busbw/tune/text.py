@@ -7,8 +7,8 @@ from busbw.core import json_codec
 from busbw.core.collectives import BY_NAME
 from busbw.core.sizes import counted, format_size
 from busbw.core.tuner_table import Table
-from busbw.core.tuning import Gain, Tuned, TunedSystem, Tuning, text_of
 from busbw.stats.judging import RELEVANT
+from busbw.tune.types import Gain, Tuned, TunedSystem, Tuning, text_of
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import finding_text, nccl_version_text, time_text
 

@@ -13,9 +13,10 @@ from typing import Any
 
 from record_derived import DERIVED, by_seed
 
-from busbw.core.result import AnyResult, Cell, Result
-from busbw.core.training import Training, TrainRun
+from busbw.core.result import Cell, Result
 from busbw.report import file_kinds, read
+from busbw.report.results import AnyResult
+from busbw.train.types import Training, TrainRun
 
 ROOT = Path(__file__).parents[3]
 NUMBER = re.compile(r"(?<![A-Za-z_\d.])\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")

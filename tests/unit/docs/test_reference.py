@@ -10,9 +10,10 @@ import pytest
 
 from busbw.core import json_codec
 from busbw.core.finding import LOG_FINDINGS
-from busbw.core.result import AnyResult, Cell
+from busbw.core.result import Cell
 from busbw.model.findings import RULES
 from busbw.report import read
+from busbw.report.results import AnyResult
 
 
 def test_the_committed_files_are_not_stale(generate: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,8 +19,9 @@ from busbw.engines.sim import SimEngine
 from busbw.launch import job as launched
 from busbw.launch import mpirun
 from busbw.launch.control import SoloControl
-from busbw.measure.events import Ended, Event, Note, RowDone, Started, decode, failure
+from busbw.measure.events import Ended, Event, Note, RowDone, Started, failure
 from busbw.measure.job import SweepJob, encode
+from busbw.measure.kind import SWEEP
 from busbw.measure.process_groups import Party
 from busbw.measure.rank import fail
 from busbw.measure.sweep import measure, prepare
@@ -149,7 +150,7 @@ def test_a_ranks_stdout_contains_only_events() -> None:
     said = [type(rank_messages.decode(line)) for line in done.stderr.decode().splitlines()]
     # Other processes of this one may end meanwhile: a rank takes them for its neighbours.
     assert [kind for kind in said if kind is not rank_messages.Gone] == [rank_messages.Here, rank_messages.Leaving]
-    assert [type(decode(one)) for one in done.stdout.splitlines()] == [Started, RowDone, RowDone, RowDone, Ended]
+    assert [type(SWEEP.decode_event(one)) for one in done.stdout.splitlines()] == [Started, RowDone, RowDone, RowDone, Ended]
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +181,7 @@ def test_times_over_ranks_are_first_mean_minimum_or_maximum(ranks: Run) -> None:
 
 
 def whole(lines: list[bytes]) -> tuple[Result, list[Row]]:
-    seen = [decode(line) for line in lines]
+    seen = [SWEEP.decode_event(line) for line in lines]
     assert isinstance(seen[0], Started)
     assert isinstance(seen[-1], Ended)
     assert all(event.out_of_bounds == 0 for event in seen if isinstance(event, RowDone))

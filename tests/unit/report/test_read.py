@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
-from busbw.core.planning import LOSSES
 from busbw.core.result import Cell, Ideal, Result
 from busbw.measure.formats import nccl_tests_json
 from busbw.report import result_json
 from busbw.report.read import read
 from busbw.report.registry import VIEWS, render, view
+from busbw.train.plan_types import LOSSES
 
 Make = Callable[..., Result]
 REAL = "nccl_tests/all_reduce_2xH200_one_process.json"

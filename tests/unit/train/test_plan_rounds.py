@@ -5,16 +5,16 @@ from importlib.util import find_spec
 
 import pytest
 
-from busbw.core.planning import PlanSpec
-from busbw.core.training import TrainSpec
 from busbw.launch.control import SoloControl
-from busbw.measure import transports
-from busbw.measure.job import AnyJob, PlanJob
+from busbw.measure.job import Job
 from busbw.measure.rank import perform
 from busbw.measure.record import Record
 from busbw.measure.sink import Sink
 from busbw.measure.target import Where
-from busbw.train import plan_rounds
+from busbw.train import plan_rounds, transports
+from busbw.train.kinds import PlanJob
+from busbw.train.plan_types import PlanSpec
+from busbw.train.types import TrainSpec
 
 pytestmark = [pytest.mark.torch, pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")]
 STEPS = {"batch_size": 2, "warmup": 1, "iters": 1, "batches": 3, "rounds": 2}
@@ -33,7 +33,7 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def planner(monkeypatch: pytest.MonkeyPatch, *methods: str, target: float) -> plan_rounds.Planner:
     """One that runs its jobs in this process."""
 
-    def in_this_process(work: AnyJob, _: Where, sink: Sink) -> None:
+    def in_this_process(work: Job, _: Where, sink: Sink) -> None:
         perform(work, SoloControl(), sink.take)
 
     monkeypatch.setattr(plan_rounds, "run", in_this_process)

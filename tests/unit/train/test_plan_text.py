@@ -2,9 +2,9 @@
 
 import msgspec
 
-from busbw.core.planning import ExchangeRound
 from busbw.report.registry import render
 from busbw.train import plan_text
+from busbw.train.plan_types import ExchangeRound
 
 
 def test_the_whole_text(planned, golden):

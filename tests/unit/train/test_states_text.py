@@ -4,13 +4,14 @@ import pytest
 
 from busbw.core.errors import UsageError
 from busbw.core.gpt_shape import GptShape
-from busbw.core.result import Device, TrainResult, World
-from busbw.core.training import Largest, StatesSpec, StatesUse, Training, TrainRun, TrainSpec
+from busbw.core.result import Device, World
 from busbw.report import sanity
 from busbw.report.registry import render
 from busbw.stats.intervals import interval
 from busbw.train import states_text
+from busbw.train.kinds import TrainResult
 from busbw.train.largest_model import _next_layers
+from busbw.train.types import Largest, StatesSpec, StatesUse, Training, TrainRun, TrainSpec
 
 SHAPE = GptShape(32, 4096, 32, 50_304)
 

@@ -5,9 +5,9 @@ import pytest
 
 from busbw.core.result import Device
 from busbw.core.topology import Host, Topology
-from busbw.core.training import ALONE, TrainRun
 from busbw.report.registry import render
 from busbw.train import text as train_text
+from busbw.train.types import ALONE, TrainRun
 
 
 def test_the_whole_text(trained, golden):

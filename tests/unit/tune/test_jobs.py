@@ -10,15 +10,16 @@ from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.finding import Finding, Verdict
 from busbw.core.result import Cell, Device, Library, Result, Row, World
 from busbw.core.sweep import Sampling, SweepSpec
-from busbw.core.tuning import Choice, Trial, TunedSystem
+from busbw.core.tuning import Choice
 from busbw.engines.sim_parameters import parse_parameters
-from busbw.measure.job import TuneJob
 from busbw.measure.record import Record
 from busbw.measure.sink import Sink
 from busbw.measure.target import Where
 from busbw.tune import ab_check
 from busbw.tune.checking import check_file, refuse_other
 from busbw.tune.jobs import MOST_FAILURES, Jobs, Listener, system_of
+from busbw.tune.kind import TuneJob
+from busbw.tune.types import Trial, TunedSystem
 
 SPEC = SweepSpec(collective="all_reduce", min_bytes=1024, max_bytes=4096, step_factor=4, check=0, sampling=Sampling(max_time_s=60))
 HERE = TunedSystem(device="simulated GPU", ranks=4, hosts=1, nccl=0)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from busbw.core.collectives import BY_NAME as COLLECTIVES
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.pattern import RECV, US, PatternRow, Times
-from busbw.core.replaying import Replay, Replayed
-from busbw.core.result import ReplayResult
 from busbw.core.sizes import counted, format_size
+from busbw.pattern.replay.kind import ReplayResult
+from busbw.pattern.replay.types import Replay, Replayed
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text, known, library, machine, peers_text, percent_text, time_text
 

@@ -14,9 +14,9 @@ from busbw.core.sweep import SweepSpec
 from busbw.engines.base import Engine, Launch
 from busbw.engines.registry import Opening, engine
 from busbw.measure.events import EnterPhase
-from busbw.measure.job import ReplayJob
 from busbw.measure.process_groups import Party
 from busbw.measure.progress import Progress
+from busbw.pattern.replay.kind import ReplayJob
 from busbw.pattern.replay.plan import Operation, ReplayPlan, warm_up
 
 BATCH = 48  # operations between two waits: NCCL keeps the start and end of 64 for each channel

@@ -24,7 +24,6 @@ LOSSES = (
     "the largest now, the rest later",
     "rounded to 4 bits, the rest sent later",
 )
-LEAST_FIRST = (0, 1, 2, 5, 3, 4)  # results contain the indices, so that later entries were appended
 BUCKETS_MB = (1.0, 4.0, 25.0, 100.0)  # sizes of DDP's buckets to try besides the one of the training
 
 

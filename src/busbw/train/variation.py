@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from statistics import median
 
-from busbw.core.training import ALONE, Training
 from busbw.stats import rounds
 from busbw.stats.contradictions import Bound, Figure, broken
 from busbw.stats.rounds import Interval
+from busbw.train.types import ALONE, Training
 
 
 @dataclass(frozen=True, slots=True)

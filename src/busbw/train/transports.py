@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from busbw.core.errors import UsageError
-from busbw.core.planning import AS_IS
+from busbw.train.plan_types import AS_IS
 
 
 @dataclass(frozen=True, slots=True)

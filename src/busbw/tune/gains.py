@@ -6,9 +6,10 @@ from statistics import median
 from typing import TypeVar
 
 from busbw.core.comparison import Verdict
-from busbw.core.tuning import Choice, Gain
+from busbw.core.tuning import Choice
 from busbw.stats.judging import RELEVANT, Limits, independent, verdict
 from busbw.stats.rank_tests import Shift, holm, shift
+from busbw.tune.types import Gain
 
 Candidate = TypeVar("Candidate")
 ALIKE = 1.01  # candidates whose times differ by less are taken for equally fast

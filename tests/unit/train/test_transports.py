@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
-from busbw.core.planning import Bucket, CheckRound, Exchange, ExchangeRound, Layout, LayoutRound, Plan, PlanRun
-from busbw.measure import transports
+from busbw.train import transports
+from busbw.train.plan_types import Bucket, CheckRound, Exchange, ExchangeRound, Layout, LayoutRound, Plan, PlanRun
 
 M = 1 << 20
 Times = st.floats(0, 10)
