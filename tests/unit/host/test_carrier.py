@@ -13,7 +13,7 @@ from busbw.host import link_state
 
 PROGRAM = """
 import json, subprocess, sys, time
-from busbw.host import carrier
+from busbw.host import link_state as carrier
 
 def ip(*words):
     subprocess.run(["ip", *words], check=True)
