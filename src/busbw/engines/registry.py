@@ -1,5 +1,6 @@
 """The table of engines: purpose, availability and how to open each. Imports happen when an engine is opened."""
 
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from busbw.core.sweep import SweepSpec
 from busbw.engines.base import Engine
 from busbw.host import nvml
 from busbw.launch.control import Control
+
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +174,9 @@ def choose(name: str) -> tuple[EngineRow, str]:
     for row in map(engine, AUTOMATIC):
         reason = row.availability()
         if reason is None:
+            LOG.debug("engine %s can run here", row.name)
             return row, "; ".join(reasons.values())
+        LOG.debug("engine %s cannot run here: %s", row.name, reason)
         reasons[row.name] = reason
     every = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
     raise NoMeasurement(f"no engine can run here: {every}", "pip install 'busbw[cuda13]' for GPUs, 'busbw[mpi]' for CPUs")

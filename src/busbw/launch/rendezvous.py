@@ -4,6 +4,7 @@ In a split brain, N processes each believe they are rank 0 of 1, like a program 
 numbers look plausible.
 """
 
+import logging
 import os
 import socket
 import sys
@@ -17,6 +18,8 @@ from busbw.launch import interfaces
 from busbw.launch.control import Control, SoloControl
 from busbw.launch.environment import Membership, detect
 
+LOG = logging.getLogger(__name__)
+
 
 def join(env: Mapping[str, str], *, expect: int | None) -> Control:
     """The channel to the other ranks of this job, chosen by the launcher's variables in `env`.
@@ -27,6 +30,7 @@ def join(env: Mapping[str, str], *, expect: int | None) -> Control:
     member = detect(env)
     interfaces.settle(env)
     control = _open(member)
+    LOG.debug("process %d of %d has joined (%s)", control.process, control.processes, type(control).__name__)
     try:
         _refuse_split_brain(member, control, expect)
     except BusbwError:

@@ -1,6 +1,8 @@
 """The launcher's command line for a job: the engine, the number of ranks, and the hosts."""
 
+import logging
 import os
+import shlex
 import sys
 from dataclasses import dataclass
 
@@ -15,6 +17,8 @@ from busbw.launch import mpirun, slurm, torchrun
 from busbw.launch.hosts import Host, share
 from busbw.measure.job import Job, SweepJob, encode
 from busbw.measure.target import Where, forwarded
+
+LOG = logging.getLogger(__name__)
 
 RANKS_PER_CORE = 16
 PROGRAM = "busbw.measure.rank"
@@ -62,6 +66,8 @@ def launcher_command(job: Job, where: Where) -> LauncherCommand | None:
     prepared = _prepared(job, row.name if row else AUTO, ranks)
     # Local ranks inherit the environment; ranks on other hosts get the variables that affect communication.
     argv = _command(row, prepared, ranks, named, where.ifname)
+    hosts = ", ".join(f"{host.name} ({host.slots} ranks)" for host in named) or "this host"
+    LOG.debug("%d ranks on %s: %s", ranks, hosts, shlex.join(argv))
     return LauncherCommand(
         argv=argv, job=prepared, hosts=named, ifname=where.ifname, note=f"note: measuring on CPUs: {missing}" if missing else ""
     )
@@ -83,6 +89,7 @@ def _by_slurm(job: Job, where: Where, asked: slurm.Step) -> LauncherCommand:
     step = slurm.settle(asked, os.environ)
     prepared = _prepared(job, job.engine, step.ranks or 0)
     argv = slurm.command(slurm.find(), program(prepared), step, where.ifname, os.environ)
+    LOG.debug("by Slurm: %s", shlex.join(argv))
     return LauncherCommand(argv=argv, job=prepared, ifname=where.ifname)
 
 

@@ -3,6 +3,7 @@
 Started as `python -m busbw.measure.rank JOB`.
 """
 
+import logging
 import os
 import platform
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from busbw.core import log
 from busbw.core.errors import BusbwError, NoMeasurement, out_of_memory
 from busbw.core.exits import Exit
 from busbw.core.garbage import collect_seldom, leave_at_exit
@@ -25,6 +27,7 @@ from busbw.measure.job import Job, SweepJob
 from busbw.measure.kind import decode_job, kind_of
 from busbw.measure.watchdog import Reporter, Watchdog
 
+LOG = logging.getLogger("busbw.measure.rank")  # as a program its name is __main__
 DAEMONS = ("prted", "orted")  # of Open MPI 5 and 4, on hosts other than the launching one
 RAS_LIMIT_S = 3.0
 RAS_CHARACTERS = 2000  # its summary comes first; the line must go through a pipe in one piece
@@ -58,6 +61,9 @@ def start_watchdog(job: Job, report: Reporter, daemons: tuple[str, ...] = (), co
     """Start a watchdog for this process."""
     member = detect(os.environ)
     rank = member.rank if member else 0
+    log.from_environment(rank)
+    launcher = f"rank {member.rank} of {member.size}, started by {member.launcher.name}" if member else "no launcher"
+    LOG.debug("%s; at most %g s without progress, %g s until the first operation (0: no limit)", launcher, job.limit_s, job.launch_limit_s)
     dog = Watchdog(rank, job, report, daemons, code)
     ask_nccl(dog, job, rank)
     dog.start()

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import logging
 import os
 import tempfile
 import time
@@ -18,6 +19,8 @@ from busbw.core.masking import masked
 from busbw.core.result import Outcome
 from busbw.measure.events import Ended, Event, Started, now
 from busbw.model.findings import findings
+
+LOG = logging.getLogger(__name__)
 
 OWNER_ONLY = 0o600
 QUICK_S = 0.05  # a file that takes longer to write is written less often than after every row,
@@ -155,6 +158,7 @@ def save(data: bytes, file: Path, hint: str = "", *, shared: bool = False) -> No
             draft.write(data)
         Path(draft.name).chmod(0o666 & ~_umask() if shared else OWNER_ONLY)
         Path(draft.name).replace(target)
+        LOG.debug("wrote %s, %d bytes", target, len(data))
     except OSError as error:
         if draft is not None:
             Path(draft.name).unlink(missing_ok=True)

@@ -5,6 +5,7 @@ interpreter's lock also blocks this thread; the launcher's limits and the other 
 """
 
 import contextlib
+import logging
 import math
 import os
 import select
@@ -26,6 +27,7 @@ from busbw.launch.cleanup import FOLDER
 from busbw.measure.job import Job
 from busbw.measure.progress import Pace, Progress
 
+LOG = logging.getLogger(__name__)
 GATHERING = frozenset({"start", "rendezvous"})  # ranks of this host are still starting
 GATHERING_POLL_S = 0.1  # between looks for them
 TEARDOWN = "teardown"
@@ -97,6 +99,8 @@ class Watchdog:
         now, before = time.monotonic(), self.phase
         self._pace.learn(before.name, before.progress, now - before.since)
         self._starting = self._starting and phase in STARTING
+        if self._starting:
+            LOG.debug("phase %s %s", phase, detail)
         allowed_s = self._launch_deadline - now if self._starting else self._pace.allowed_s(phase, progress)
         if phase == TEARDOWN:
             least_s, most_s = TEARDOWN_S

@@ -75,7 +75,8 @@ def test_missing_command_is_named() -> None:
 def test_termination_is_passed_on(tmp_path: Path) -> None:
     ready, seen = tmp_path / "ready", tmp_path / "seen"
     script = f"trap 'touch {seen}; exit 5' TERM; touch {ready}; while :; do sleep 0.1; done"
-    program = f"import sys; from busbw.launch import wrap_command as wrap; import os; sys.exit(wrap.run(['sh', '-c', {script!r}], os.environ))"
+    run = f"run(['sh', '-c', {script!r}], os.environ)"
+    program = f"import os, sys; from busbw.launch.wrap_command import run; sys.exit({run})"
     child = subprocess.Popen([sys.executable, "-c", program])
     end = time.monotonic() + 20
     while not ready.exists() and time.monotonic() < end:
