@@ -112,6 +112,7 @@ class Failed(msgspec.Struct):
     rank: int
     host: str
     kind: str = ""  # name of the error's class
+    options: list[str] = []  # ids as in BusbwError
 
 
 _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event, strict=False)
