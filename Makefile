@@ -12,7 +12,10 @@ CARGO := $(and $(shell command -v cc),$(shell command -v cargo))
 NATIVE := --manifest-path native/Cargo.toml
 unexport PYTHONDONTWRITEBYTECODE # tests start hundreds of interpreters, which share compiled modules
 
-.PHONY: help run check test test-tools test-times suite lint plugin cargo system format docs site bench faults deep version dist clean
+NEWEST := 3.14 # the newest Python that `make test-versions` checks types for; pyproject.toml has the oldest
+
+.PHONY: help run check test test-tools test-times test-versions suite lint plugin cargo system format \
+	docs site bench faults deep version dist clean
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -43,6 +46,10 @@ test-tools: ## install what tests look for, as root on Debian; starts no service
 
 test-times: .venv/test.stamp ## the CPU seconds of each test file (TESTS=... for some of them)
 	PYTHONPATH=tools $(BIN)/python -m pytest -q -n 2 --dist loadgroup -p cpu_times $(TESTS)
+
+test-versions: .venv/lint.stamp ## the tests of `make check` on each Python from 3.11 to 3.14 that is here
+	$(BIN)/mypy --python-version $(NEWEST)
+	tools/test_versions.sh $(FAST)
 
 suite: .venv/test.stamp lint ## the tests of modules and of trainings
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(addprefix --ignore=,$(SYSTEM))
