@@ -59,7 +59,7 @@ lint: .venv/lint.stamp ## check formatting, lint, types and import layers
 	$(BIN)/mypy && $(BIN)/lint-imports --no-cache
 
 plugin: ## build the network plugin
-	unset MAKEFLAGS MFLAGS; cargo build --quiet --release $(NATIVE) --package plugin
+	unset MAKEFLAGS MFLAGS; cargo build --quiet --release $(NATIVE) --package busbw-plugin
 
 cargo: plugin ## check formatting and lint of native/, and test it
 	unset MAKEFLAGS MFLAGS; cargo fmt --all --check $(NATIVE) && cargo clippy --quiet --all-targets $(NATIVE) -- -D warnings && \
