@@ -6,13 +6,12 @@ ARGS ?= all_reduce -b 8 -e 64M -f 2
 FAULTS ?= --runs 300 --seed 1
 RATES := tests/native/test_net_rates.py # judges by rates, which needs an idle machine
 SYSTEM := $(addprefix tests/,e2e faults horovod native netlab) # start processes and networks, and mostly wait
+NEWEST := 3.14 # of Python, for types in `make test-versions`; pyproject.toml has the oldest
 FAST := $(addprefix tests/unit/,capture check cli core docs history host launch model stats views)
 # rustc links with cc
 CARGO := $(and $(shell command -v cc),$(shell command -v cargo))
 NATIVE := --manifest-path native/Cargo.toml
 unexport PYTHONDONTWRITEBYTECODE # tests start hundreds of interpreters, which share compiled modules
-
-NEWEST := 3.14 # the newest Python that `make test-versions` checks types for; pyproject.toml has the oldest
 
 .PHONY: help run check test test-tools test-times test-versions suite lint plugin cargo system format \
 	docs site bench faults deep version dist clean
