@@ -12,7 +12,6 @@ from busbw.cli.terminal import width
 from busbw.core.cells import headline
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.exits import Exit
-from busbw.core.frontend_texts import render
 from busbw.core.rank_messages import Working
 from busbw.core.result import Outcome, Result
 from busbw.measure.events import Ended, Event, Note, RowDone, Started
@@ -66,7 +65,8 @@ class Output(Sink):
         super().take(event)
         if self.record.problem and not self._warned:
             self._warned = True
-            talk(f"warning: {render(self.record.problem.message)}; measuring continues, and the file will be tried again")
+            problem = self.record.problem.message
+            talk(f"warning: {problem}; measuring continues, and the file will be tried again")
         try:
             if isinstance(event, Note):
                 self.print_note(event)
@@ -87,7 +87,7 @@ class Output(Sink):
 
     def note(self, text: str) -> None:
         """A message on stderr."""
-        talk(self.rendered(text))
+        talk(text)
 
     error = note
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
+from busbw.cli.compat_errors import reworded, text_of
 from busbw.cli.getopt import BadArguments, parse, usage
 from busbw.cli.output import SweepOutput, exit_code
 from busbw.cli.streams import ReaderGone, answer, bug, stop_writing, talk
-from busbw.core import frontend_texts
 from busbw.core.collectives import BY_NAME
 from busbw.core.dtypes import DTYPES
 from busbw.core.errors import BusbwError, UsageError
@@ -128,7 +128,7 @@ def _refuse(spec: SweepSpec) -> None:
     try:
         check_spec(spec)
     except UsageError as error:
-        raise BadArguments(error.template, error.hint_template) from error
+        raise BadArguments(error.message, error.hint) from error
     if spec.device_implementation > 0:
         if spec.local_register != SYMMETRIC:
             raise BadArguments("device implementation (-D > 0) requires enabling symmetric memory registration (-R 2)")
@@ -177,7 +177,7 @@ def exit_of(error: BusbwError) -> int:
     return int(KIND_EXIT.get(kind, NcclTestsExit.NCCL))
 
 
-COMPAT = Frontend(exit_of, frontend_texts.COMPAT)
+COMPAT = Frontend(exit_of, text_of)
 
 
 def _failed(error: BusbwError) -> int:
@@ -185,6 +185,7 @@ def _failed(error: BusbwError) -> int:
     code = exit_of(error)
     kind = {NcclTestsExit.CUDA: "CUDA failure", NcclTestsExit.TIMEOUT: "timeout"}.get(NcclTestsExit(code), "NCCL failure")
     with suppress(BusbwError, ReaderGone):
-        answer(f"{platform.node().split('.')[0]}: Test {kind} '{frontend_texts.render(error.template, frontend_texts.COMPAT)}'\n")
-    talk(error.render(frontend_texts.COMPAT))
+        host = platform.node().split(".")[0]
+        answer(f"{host}: Test {kind} '{reworded(error.message, error.options)}'\n")
+    talk(text_of(error))
     return code

@@ -88,7 +88,7 @@ METHODS = Words(_with(_keys("busbw.train.methods", "WORDS"), "torch-bf16", "torc
 LINKS = Words(_links)
 RUNS = Words(_runs)
 FILES = (
-    "file", "files", "words", "results", "topo", "hostfile", "json_name", "output", "directory", "folder", "db", "result", "html", "png",
+    "file", "files", "words", "results", "topo", "hostfile", "json_name", "output", "directory", "folder", "db", "result", "html",
     "key", "token_file", "checked", "pattern_file", "command_line", "args", "expect",
 )  # fmt: skip
 # Options with click.Choice complete by themselves.

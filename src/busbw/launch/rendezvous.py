@@ -13,7 +13,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from busbw.core.errors import BusbwError, NoMeasurement
-from busbw.core.frontend_texts import frontend_text
 from busbw.launch import interfaces
 from busbw.launch.control import Control, SoloControl
 from busbw.launch.environment import Membership, detect
@@ -80,8 +79,8 @@ def _refuse_split_brain(member: Membership | None, control: Control, expect: int
     if member is None:
         raise NoMeasurement(
             f"split brain on {here}: {expect} ranks expected, but no launcher gave this process a rank: it would measure only itself",
-            f"let busbw start the ranks ({frontend_text('start_alone', expect)}), "
-            f"or mpirun -n {expect}, srun --mpi=pmix -n {expect}, torchrun",
+            f"let busbw start the ranks (busbw run ... -n {expect}), or mpirun -n {expect}, srun --mpi=pmix -n {expect}, torchrun",
+            options=["start_alone"],
         )
     raise NoMeasurement(
         f"{here}: {expect} ranks were requested, but {member.launcher.name} started {control.processes}",

@@ -94,6 +94,7 @@ class Failed(msgspec.Struct):
     rank: int
     host: str
     kind: str = ""  # name of the error's class
+    options: list[str] = []  # ids as in BusbwError
 
 
 def encode(event: Event) -> bytes:

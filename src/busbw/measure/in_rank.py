@@ -11,7 +11,6 @@ import msgspec
 
 from busbw.core.errors import BusbwError, TimedOut, UsageError
 from busbw.core.exits import Exit
-from busbw.core.frontend_texts import frontend_text
 from busbw.core.rank_messages import Report, Stalled
 from busbw.engines.registry import engine
 from busbw.launch import interfaces, job
@@ -54,7 +53,11 @@ def _as_rank(requested_job: Job, control: Control, sink: Sink, watchdog: Watchdo
         with job.terminable():
             work = resolve_engine(requested_job, control, sink.take)
             if engine(work.engine).in_process:
-                raise UsageError("the sim engine runs in one process", frontend_text("start_sim", 4))
+                raise UsageError(
+                    "the sim engine runs in one process",
+                    "start it without mpirun: busbw run ... --engine sim -n 4",
+                    options=["start_sim"],
+                )
             if isinstance(work, SweepJob) and work.compat:
                 work = msgspec.structs.replace(work, gpus_per_process=work.sweep.nthreads * work.sweep.ngpus)
             ask_nccl(watchdog, work, control.process)
@@ -110,6 +113,6 @@ def abort_job(error: BaseException, control: Control, sink: Sink) -> NoReturn:
     if isinstance(error, UsageError) and control.process:
         time.sleep(SAME_ERROR_S)  # all ranks have the same error, and process 0 prints it and ends the others
     with contextlib.suppress(Exception):
-        sink.error(known.render(sink.frontend.kind) + (f"\n{saved_note}" if saved_note else ""))
+        sink.error(sink.frontend.text_of(known) + (f"\n{saved_note}" if saved_note else ""))
     control.abort(sink.frontend.exit_of(known), known.message)
     os._exit(sink.frontend.exit_of(known))

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import msgspec
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.frontend_texts import frontend_text
 from busbw.core.sweep import roots
 from busbw.engines.registry import AUTO, EngineRow, choose_for, cpu_ranks, engine, gpu_count, refuse_network, torch_gpus
 from busbw.host import net_plugin
@@ -29,7 +28,7 @@ class TooFewGpus(NoMeasurement):
 
     def __init__(self, asked: int, present: int) -> None:
         message = f"Invalid number of GPUs: {asked} requested but only {present} were found."
-        super().__init__(message, f"ask for at most {present}, or {frontend_text('hosts')}")
+        super().__init__(message, f"ask for at most {present}, or name more --hosts", options=["hosts"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +120,9 @@ def _local_ranks(row: EngineRow, job: Job, where: Where) -> int:
         raise TooFewGpus(ranks, gpu_count())
     if row.name != "nccl" and ranks > RANKS_PER_CORE * (os.cpu_count() or 1):
         raise UsageError(
-            f"{frontend_text('ranks', ranks)}: more than {RANKS_PER_CORE} ranks per core of this machine", frontend_text("fewer_ranks")
+            f"-n {ranks}: more than {RANKS_PER_CORE} ranks per core of this machine",
+            "-n is the number of ranks; iterations are --iters",
+            options=["ranks"],
         )
     return ranks
 

@@ -89,7 +89,8 @@ def failure_report(error: BaseException, control: Control | None) -> Failed:
     rank, host = control.process if control else -1, platform.node()
     error = out_of_memory(error) or error
     if isinstance(error, BusbwError):
-        return Failed(error.template, error.hint_template, int(error.exit), rank, host, type(error).__name__)
+        kind, options = type(error).__name__, list(error.options)
+        return Failed(error.message, error.hint, int(error.exit), rank, host, kind, options)
     if isinstance(error, KeyboardInterrupt):
         return Failed("interrupted (SIGINT)", "start again", int(Exit.UNKNOWN), rank, host, NoMeasurement.__name__)
     what = f"a rank failed: {type(error).__name__}: {error}"

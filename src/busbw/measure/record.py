@@ -14,7 +14,6 @@ import msgspec
 
 from busbw.core import json_codec
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
-from busbw.core.frontend_texts import frontend_text
 from busbw.core.masking import masked
 from busbw.core.result import Outcome
 from busbw.measure.events import Ended, Event, Started, now
@@ -162,8 +161,10 @@ def save(data: bytes, file: Path, hint: str = "", *, shared: bool = False) -> No
     except OSError as error:
         if draft is not None:
             Path(draft.name).unlink(missing_ok=True)
-        hint = hint or f"give {frontend_text('json_option')} a path with room"
-        raise NoMeasurement(f"{file}: {error.strerror or error}", hint) from error
+        message = f"{file}: {error.strerror or error}"
+        if hint:
+            raise NoMeasurement(message, hint) from error
+        raise NoMeasurement(message, "give --json a path with room", options=["json"]) from error
 
 
 def _umask() -> int:
@@ -176,9 +177,11 @@ def _umask() -> int:
 
 def check_writable(file: Path, *, overwrite: bool = True, what: str = "") -> None:
     """UsageError if the file could not be written, or would replace one without `overwrite`. `what` is it as the user gave it."""
-    what = what or frontend_text("json", file)
+    options = [] if what else ["json"]
+    what = what or f"--json {file}"
     if not overwrite and file.is_file() and file.stat().st_size:
-        raise UsageError(f"{what}: the file exists", "name another file, or replace it with --force")
+        hint = "name another file, or replace it with --force"
+        raise UsageError(f"{what}: the file exists", hint, options)
     try:
         target = Path(os.path.realpath(file))
         if file.is_dir():
@@ -189,4 +192,4 @@ def check_writable(file: Path, *, overwrite: bool = True, what: str = "") -> Non
             pass
     except OSError as error:
         hint = "name a file in a directory that exists and can be written"
-        raise UsageError(f"{what}: {error.strerror or error}", hint) from error
+        raise UsageError(f"{what}: {error.strerror or error}", hint, options) from error

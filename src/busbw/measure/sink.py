@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from busbw.core.errors import BusbwError
-from busbw.core.frontend_texts import RUN, render
 from busbw.core.rank_messages import Working
 from busbw.measure.events import Event
 from busbw.measure.record import Record
@@ -15,13 +14,13 @@ LOG = logging.getLogger("busbw")
 
 @dataclass(frozen=True, slots=True)
 class Frontend:
-    """A command line's exit codes of errors, and which of the core.frontend_texts it shows."""
+    """A command line's exit code of an error, and its text of one."""
 
     exit_of: Callable[[BusbwError], int]
-    kind: int  # RUN or COMPAT
+    text_of: Callable[[BusbwError], str]
 
 
-OWN = Frontend(lambda error: int(error.exit), RUN)
+OWN = Frontend(lambda error: int(error.exit), BusbwError.render)
 
 
 class Sink:
@@ -44,17 +43,13 @@ class Sink:
 
     def note(self, text: str) -> None:
         """Log a message."""
-        LOG.info("%s", self.rendered(text))
+        LOG.info("%s", text)
 
     def error(self, text: str) -> None:
         """Log an error after which this process exits."""
-        LOG.error("%s", self.rendered(text))
-
-    def rendered(self, text: str) -> str:
-        """The text with options as the frontend writes them."""
-        return render(text, self.frontend.kind)
+        LOG.error("%s", text)
 
     def run_aborted(self, reason: str) -> str:
         """Record why the run ended early; returns a sentence about the file of its rows, '' if there is none."""
-        self.record.run_aborted(render(reason))
+        self.record.run_aborted(reason)
         return ""

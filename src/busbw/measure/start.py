@@ -6,7 +6,6 @@ import os
 import msgspec
 
 from busbw.core.errors import BusbwError, NoMeasurement
-from busbw.core.frontend_texts import frontend_text
 from busbw.core.masking import masked_words
 from busbw.core.result import Outcome, Result
 from busbw.engines.registry import choose
@@ -65,7 +64,7 @@ def _start(work: Job, where: Where, sink: Sink) -> None:
 def _in_process(work: Job, where: Where, sink: Sink) -> None:
     if not isinstance(work, SweepJob):
         message = "training needs one process per rank, but this engine runs all ranks in one"
-        raise NoMeasurement(message, f"use {frontend_text('engine', 'torch')}")
+        raise NoMeasurement(message, "use --engine torch", options=["engine"])
     ranks = where.ranks or work.sweep.nthreads * work.sweep.ngpus
     if ranks == 1 and where.ranks is None and not work.compat:
         ranks = SIMULATED_RANKS

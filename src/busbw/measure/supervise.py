@@ -31,7 +31,7 @@ class RankFailed(BusbwError):
     def __init__(self, failed: Failed) -> None:
         # A usage error is the same on all ranks.
         where = f"rank {failed.rank} on {failed.host}: " if failed.rank >= 0 and failed.exit != Exit.USAGE else ""
-        super().__init__(where + failed.message, failed.hint)
+        super().__init__(where + failed.message, failed.hint, failed.options)
         self.exit, self.kind = Exit(failed.exit), failed.kind
 
 
@@ -136,10 +136,13 @@ class Follower:
         """The error if a rank died because its host has no memory, or the job because this host has no room for its files."""
         rank = self._killed(status, text)
         if rank is not None and self.monitor.memory_ran_out(rank):
-            return NoMeasurement(f"{error.template}: out of memory, so the kernel of that host killed it", MEMORY_HINT)
+            message = f"{error.message}: out of memory, so the kernel of that host killed it"
+            return NoMeasurement(message, MEMORY_HINT, error.options)
         unexplained = known(text, self.hosts) is None or status == SIGNALLED + signal.SIGBUS
         if unexplained and (full := on_host.full()):
-            return NoMeasurement(f"{error.template}; on this host {' and '.join(full)}", f"df -h {full[0].split()[0]}; {SHARED_HINT}")
+            message = f"{error.message}; on this host {' and '.join(full)}"
+            hint = f"df -h {full[0].split()[0]}; {SHARED_HINT}"
+            return NoMeasurement(message, hint, error.options)
         return None
 
     def _killed(self, status: int, text: str) -> int | None:
