@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any, TypeVar
 
-from busbw.check.base import CheckOf, failed, passed, unknown
+from busbw.check.base import CheckOf, Judge, failed, passed, unknown
 from busbw.check.expect.spec import Expectations
 from busbw.check.machine import Machine
-from busbw.core.checking import Evidence, Found
+from busbw.core.checking import CheckRow, Evidence, Found
 
 Value = TypeVar("Value")
 
@@ -28,6 +28,18 @@ class Asked:
 
 
 Expectation = CheckOf[Asked]
+REGISTERED: list[Expectation] = []  # by the decorator, as modules are imported
+
+
+def expectation(row: CheckRow) -> Callable[[Judge[Asked]], Expectation]:
+    """Makes a function that compares a machine with a file the expectation of `row`."""
+
+    def register(judge: Judge[Asked]) -> Expectation:
+        made = Expectation(row, judge)
+        REGISTERED.append(made)
+        return made
+
+    return register
 
 
 def shown(value: Any) -> str:
@@ -49,7 +61,10 @@ def hidden(machine: Machine) -> str:
 
 @dataclass
 class Comparison:
-    """The values of one part, `subject`, against what is expected of it. `fix` is the remedy if one is wrong."""
+    """The values of one part, `subject`, against what is expected of it.
+
+    `fix` is the remedy if one is wrong.
+    """
 
     asked: Asked
     subject: str
@@ -60,8 +75,18 @@ class Comparison:
     met: list[Evidence] = field(default_factory=list)
     unmet: list[Evidence] = field(default_factory=list)
 
-    def same(self, what: str, seen: Value | None, expected: Value | None, key: tuple[str | int, ...], where: str) -> None:
-        """`seen` must be `expected`. Nothing is compared if that is None; a value that could not be read is unknown."""
+    def same(
+        self,
+        what: str,
+        seen: Value | None,
+        expected: Value | None,
+        key: tuple[str | int, ...],
+        where: str,
+    ) -> None:
+        """`seen` must be `expected`.
+
+        Nothing is compared if that is None; a value that could not be read is unknown.
+        """
         self._compare(what, seen, expected, key, where, right=seen == expected)
 
     def least(
@@ -80,15 +105,27 @@ class Comparison:
         self._compare(what, seen, expected, key, where, right=right, unit=unit)
 
     def _compare(
-        self, what: str, seen: Any, expected: Any, key: tuple[str | int, ...], where: str, *, right: bool, unit: Callable[..., str] = shown
+        self,
+        what: str,
+        seen: Any,
+        expected: Any,
+        key: tuple[str | int, ...],
+        where: str,
+        *,
+        right: bool,
+        unit: Callable[..., str] = shown,
     ) -> None:
         if expected is None:
             return
         if seen is None:
             self.missing(what, f"{where} does not show it")
             return
-        (self.good if right else self.wrong).append(f"{what} {unit(seen)}" if right else f"{what} is {unit(seen)}, not {unit(expected)}")
-        self.note(Evidence(where, unit(seen), self.asked.expected(unit(expected), *key)), right=right)
+        (self.good if right else self.wrong).append(
+            f"{what} {unit(seen)}" if right else f"{what} is {unit(seen)}, not {unit(expected)}"
+        )
+        self.note(
+            Evidence(where, unit(seen), self.asked.expected(unit(expected), *key)), right=right
+        )
 
     def note(self, evidence: Evidence, *, right: bool) -> None:
         """A value that was compared."""
