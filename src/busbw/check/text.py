@@ -101,7 +101,9 @@ def _group(group: Sequence[Checked]) -> str:
             expected = f", expected {evidence.expected}" if evidence.expected else ""
             lines.append(f"        seen: {evidence.where}: {evidence.seen}{expected}")
         lines += [f"        fix: {fix}" for fix in dict.fromkeys(one.fix for one in group if one.fix)]
-        lines += [f"        stays: {first.stays}"] if first.stays else []
+        if first.stays:
+            label = "" if first.stays.startswith("after reboot:") else "stays: "
+            lines.append(f"        {label}{first.stays}")
     return "\n".join(lines) + "\n"
 
 

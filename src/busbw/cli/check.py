@@ -14,7 +14,7 @@ from busbw.check import cluster, launch_text, load, loopback
 from busbw.check import text as view
 from busbw.check.base import Check
 from busbw.check.doctor import examination
-from busbw.check.doctor.patient import Patient
+from busbw.check.doctor.launch_context import LaunchContext
 from busbw.check.expect.judging import Expect, judge
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS, ROWS, find_of_machine, find_row
@@ -237,12 +237,12 @@ def launch(hosts: str, hostfile: str, ifname: str, engine: str, limit_s: float, 
     named = read_hostfile(hostfile) if hostfile else parse_hosts(hosts) if hosts else ()
     if len(named) < 2:
         raise UsageError("busbw check launch needs two hosts or more", "name them: --hosts h1:8,h2:8")
-    patient, done = Patient(named, limit_s, ifname, engine), []
-    for stage in examination.stages(patient):
+    context, done = LaunchContext(named, limit_s, ifname, engine), []
+    for stage in examination.stages(context):
         done.append(stage)
         if format_name == "table":
             answer(launch_text.stage(stage, width()))
-    found = examination.diagnosis(patient, done)
+    found = examination.diagnosis(context, done)
     answer(
         msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n" if format_name == "json" else launch_text.commands(found)
     )

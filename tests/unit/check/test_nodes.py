@@ -16,7 +16,7 @@ from tree import environment
 
 from busbw.check import cluster
 from busbw.check import text as view
-from busbw.check.compare import differences
+from busbw.check.cluster import differences
 from busbw.check.examine import examine
 from busbw.check.facts import facts, merged
 from busbw.check.machine import Machine
