@@ -6,6 +6,8 @@ Modules log under their own names, so that a program that uses busbw as a librar
 import logging
 import os
 import platform
+import sys
+from typing import TextIO
 
 from busbw.core.errors import UsageError
 from busbw.core.masking import masked
@@ -22,12 +24,23 @@ class _MaskedFormatter(logging.Formatter):
         return seen(masked(super().format(record).replace("\n", "\\n")))
 
 
+class _Handler(logging.StreamHandler[TextIO]):
+    """Writes to what stderr is at that time. A message that cannot be written is lost, and nothing else."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass
+
+
 def switch_on(level: str, rank: int | None = None) -> None:
     """Write this process' log to stderr, from `level` on. UsageError for a level that is not in LEVELS."""
     if level not in LEVELS:
         raise UsageError(f"{VARIABLE}={level}: no such level", f"use one of {', '.join(LEVELS)}")
     process = platform.node() if rank is None else f"{platform.node()} rank {rank}"
-    handler = logging.StreamHandler()
+    handler = _Handler()
     handler.setFormatter(_MaskedFormatter(f"[{process}] %(name)s: %(message)s"))
     logger = logging.getLogger("busbw")
     logger.handlers[:] = [handler]
