@@ -6,13 +6,15 @@ ARGS ?= all_reduce -b 8 -e 64M -f 2
 FAULTS ?= --runs 300 --seed 1
 RATES := tests/native/test_net_rates.py # judges by rates, which needs an idle machine
 SYSTEM := $(addprefix tests/,e2e faults horovod native netlab) # start processes and networks, and mostly wait
-FAST := $(addprefix tests/unit/,capture check cli core docs history host launch model stats views)
+NEWEST := 3.14 # of Python, for types in `make test-versions`; pyproject.toml has the oldest
+FAST := $(addprefix tests/unit/,check cli core docs history host launch measure model pattern report stats)
 # rustc links with cc
 CARGO := $(and $(shell command -v cc),$(shell command -v cargo))
 NATIVE := --manifest-path native/Cargo.toml
 unexport PYTHONDONTWRITEBYTECODE # tests start hundreds of interpreters, which share compiled modules
 
-.PHONY: help run check test test-tools test-times suite lint plugin cargo system format docs site bench faults deep version dist clean
+.PHONY: help run check test test-tools test-times test-versions suite lint plugin cargo system format \
+	docs site bench faults deep version dist clean
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -44,6 +46,10 @@ test-tools: ## install what tests look for, as root on Debian; starts no service
 test-times: .venv/test.stamp ## the CPU seconds of each test file (TESTS=... for some of them)
 	PYTHONPATH=tools $(BIN)/python -m pytest -q -n 2 --dist loadgroup -p cpu_times $(TESTS)
 
+test-versions: .venv/lint.stamp ## the tests of `make check` on each Python from 3.11 to 3.14 that is here
+	$(BIN)/mypy --python-version $(NEWEST)
+	tools/test_versions.sh $(FAST)
+
 suite: .venv/test.stamp lint ## the tests of modules and of trainings
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(addprefix --ignore=,$(SYSTEM))
 
@@ -52,7 +58,7 @@ lint: .venv/lint.stamp ## check formatting, lint, types and import layers
 	$(BIN)/mypy && $(BIN)/lint-imports --no-cache
 
 plugin: ## build the network plugin
-	unset MAKEFLAGS MFLAGS; cargo build --quiet --release $(NATIVE) --package plugin
+	unset MAKEFLAGS MFLAGS; cargo build --quiet --release $(NATIVE) --package busbw-plugin
 
 cargo: plugin ## check formatting and lint of native/, and test it
 	unset MAKEFLAGS MFLAGS; cargo fmt --all --check $(NATIVE) && cargo clippy --quiet --all-targets $(NATIVE) -- -D warnings && \

@@ -38,11 +38,12 @@ def pack(revision: str, folder: Path) -> None:
     with tempfile.TemporaryDirectory() as place:
         archive = subprocess.run(["git", "archive", revision, "src", "native"], cwd=HERE.parent, check=True, capture_output=True).stdout
         subprocess.run(["tar", "-x", "-C", place], input=archive, check=True)
-        manifest, built = Path(place, "native", "Cargo.toml"), Path(place, "target")
+        # The crate by its folder: its name differs between revisions.
+        manifest = Path(place, "native", "crates", "plugin", "Cargo.toml")
+        built = Path(place, "target")
         environment = {**os.environ, "CARGO_TARGET_DIR": str(built)}
-        subprocess.run(
-            ["cargo", "build", "--quiet", "--release", "--manifest-path", str(manifest), "--package", "plugin"], check=True, env=environment
-        )
+        command = ["cargo", "build", "--quiet", "--release", "--manifest-path", str(manifest)]
+        subprocess.run(command, check=True, env=environment)
         shutil.copy(next(built.glob("release/lib*.so")), folder / "libplugin.so")
         shutil.rmtree(folder / "src", ignore_errors=True)
         shutil.copytree(Path(place, "src"), folder / "src")

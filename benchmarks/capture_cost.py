@@ -23,9 +23,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from busbw.capture import process_calls, process_file
-from busbw.capture.files import load
-from busbw.core import pattern_lines
+from busbw.measure import profiler_calls, profiler_file
+from busbw.pattern import pattern_lines
+from busbw.pattern.files import load
 
 APP = Path(__file__).with_name("capture_app.py")
 VARIANTS = ("none", "cheap", "timed")
@@ -58,8 +58,8 @@ def check_script(folder: Path, out: str) -> dict:
     """Compare what each rank called with what its file holds."""
     found = {}
     for path in sorted(folder.glob("*.capture")):
-        seen = process_file.read(path)
-        calls, unknown, _ = process_calls.calls(seen)
+        seen = profiler_file.read(path)
+        calls, unknown, _ = profiler_calls.calls(seen)
         called = json.loads(Path(f"{out}.{seen.rank}.json").read_text(encoding="utf-8"))
         comms = {number: at for at, number in enumerate(dict.fromkeys(call.comm for call in calls))}
         first = {number: at for at, number in enumerate(dict.fromkeys(call["comm"] for call in called))}
@@ -112,10 +112,10 @@ def events(options: argparse.Namespace, place: Path) -> dict[str, dict[str, floa
 
 def compared(result: dict, folder: Path) -> dict[str, dict[str, float]]:
     """The medians of the plugin and of CUDA events for each size; precise timing puts the events around the same calls."""
-    files = [process_file.read(path) for path in sorted(folder.glob("*.capture"))]
+    files = [profiler_file.read(path) for path in sorted(folder.glob("*.capture"))]
     seen: list[dict[int, list[float]]] = [{} for _ in files]
     for by_size, file in zip(seen, files, strict=True):
-        for call in process_calls.calls(file).made:
+        for call in profiler_calls.calls(file).made:
             if call.function == "all_reduce" and call.gpu_us is not None:
                 by_size.setdefault(4 * call.count, []).append(call.gpu_us)
     found = {}

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from busbw.core.json_codec import decode
 from busbw.core.result import Result
 from busbw.core.sizes import format_size
-from busbw.core.wire import decode
 
 PLACEMENTS = ("out_of_place", "in_place")
 

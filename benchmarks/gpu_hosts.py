@@ -16,8 +16,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
 from busbw import lab  # noqa: E402 - found by the path above
-from busbw.core.labs import NETWORK, Lab, LabHost, LabSpec, Shape  # noqa: E402
-from busbw.lab import entering  # noqa: E402
+from busbw.lab import host_exec  # noqa: E402
+from busbw.lab.types import NETWORK, Lab, LabHost, LabSpec, Shape  # noqa: E402
 
 HOSTS = ("h1", "h2")
 NAME = "gpu-hosts"
@@ -27,7 +27,7 @@ BURST = 4 << 20
 def environment(made: Lab, host: LabHost) -> dict[str, str]:
     """The environment of this process, with the GPU of the host."""
     paths = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH", ""), str(ROOT / "src")]))
-    return {**entering.environment(made, host, os.environ), "PYTHONPATH": paths}
+    return {**host_exec.environment(made, host, os.environ), "PYTHONPATH": paths}
 
 
 def launch_agent(made: Lab) -> dict[str, str]:
@@ -51,7 +51,7 @@ def each(made: Lab, words: list[str]) -> int:
             "NCCL_HOSTID": host.name,
         }
         interface = dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"), host.interface)
-        argv = entering.enter(made, host, sys.executable, *words)
+        argv = host_exec.enter(made, host, sys.executable, *words)
         ranks.append(subprocess.Popen(argv, env={**environment(made, host), **torchrun, **interface}))
     return max(rank.wait() for rank in ranks)
 
@@ -62,7 +62,7 @@ def main(words: list[str]) -> int:
         made = lab.find(NAME)
         host = made.host(words[1])
         kept = {name: value for name, value in environment(made, host).items() if not name.startswith(("OMPI_", "PMIX_", "PRTE_"))}
-        argv = entering.enter(made, host, "sh", "-c", " ".join(words[2:]))
+        argv = host_exec.enter(made, host, "sh", "-c", " ".join(words[2:]))
         os.execvpe(argv[0], argv, kept)
     if len(words) < 2:
         sys.exit((__doc__ or "").strip())
@@ -75,7 +75,7 @@ def main(words: list[str]) -> int:
             return each(made, words[2:])
         first = made.hosts[0]
         busbw = [sys.executable, "-m", "busbw", *words[1:], "--hosts", "h1:1,h2:1", "--ifname", NETWORK]
-        argv, own = entering.enter(made, first, *busbw), {**environment(made, first), **launch_agent(made)}
+        argv, own = host_exec.enter(made, first, *busbw), {**environment(made, first), **launch_agent(made)}
         return subprocess.run(argv, env=own, check=False).returncode
 
 

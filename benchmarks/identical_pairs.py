@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from busbw.core.result import Result
+from busbw.report.read import read
 from busbw.stats.compare import compare
-from busbw.views.read import read
 
 WORDS = ("all_reduce", "--engine", "mpi", "-b", "1K", "-e", "1M", "-f", "4")
 PINNED = 3  # runs

@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
 from busbw import lab  # noqa: E402 - found by the path above
-from busbw.core.labs import NETWORK, LabSpec, Shape  # noqa: E402
-from busbw.lab.entering import enter, environment  # noqa: E402
+from busbw.lab.host_exec import enter, environment  # noqa: E402
+from busbw.lab.types import NETWORK, LabSpec, Shape  # noqa: E402
 
 
 def main() -> int:

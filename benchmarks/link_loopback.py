@@ -32,7 +32,7 @@ GOAL = 0.95
 
 def build() -> str:
     """The path of rawtcp."""
-    argv = ["cargo", "build", "--release", "--manifest-path", str(NATIVE / "Cargo.toml"), "-p", "harness", "--bin", "rawtcp"]
+    argv = ["cargo", "build", "--release", "--manifest-path", str(NATIVE / "Cargo.toml"), "-p", "busbw-harness", "--bin", "rawtcp"]
     done = subprocess.run([*argv, "--message-format=json-render-diagnostics"], stdout=subprocess.PIPE, text=True, check=True)
     messages = (json.loads(line) for line in done.stdout.splitlines())
     return next(one["executable"] for one in messages if one["reason"] == "compiler-artifact" and one["target"]["name"] == "rawtcp")

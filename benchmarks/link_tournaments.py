@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 
 from busbw.link.schedule import rounds
-from busbw.link.solver import End, Measured, Solution, solve
+from busbw.link.slow_endpoints import End, Measured, Solution, solve
 
 HOSTS = 64
 HOST, NOISE = 0.015, 0.02  # standard deviations of ends and of transfers, as shares of the usual rate

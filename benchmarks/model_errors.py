@@ -22,7 +22,7 @@ from busbw.model.nccl.constants import LATEST, of_number, release
 from busbw.model.nccl.timing import Model, parts
 from busbw.model.predict import point
 from busbw.model.systems import System, parse_system
-from busbw.views import read
+from busbw.report import read
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDED, BENCHMARKS = ROOT / "tests" / "recorded", ROOT / "benchmarks"

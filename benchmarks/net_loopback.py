@@ -44,7 +44,7 @@ CEILINGS = {"one way": [name for name in RAW if "one way" in name], "both ways":
 
 def build() -> dict[str, str]:
     """Paths of the programs and of the library by the name of their target."""
-    argv = ["cargo", "build", "--release", "--manifest-path", str(NATIVE / "Cargo.toml"), "-p", "harness", "-p", "plugin"]
+    argv = ["cargo", "build", "--release", "--manifest-path", str(NATIVE / "Cargo.toml"), "-p", "busbw-harness", "-p", "busbw-plugin"]
     done = subprocess.run([*argv, "--message-format=json-render-diagnostics"], stdout=subprocess.PIPE, text=True, check=True)
     made = {}
     for line in done.stdout.splitlines():

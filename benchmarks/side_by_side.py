@@ -8,7 +8,7 @@ from pathlib import Path
 
 from busbw.core.result import Cell, Result, Row
 from busbw.core.sizes import format_size
-from busbw.views.read import read
+from busbw.report.read import read
 
 
 def cell(row: Row, placement: str) -> Cell:

@@ -19,11 +19,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from busbw import accel
 from busbw.accel import comm_worker
-from busbw.core.training import TrainSpec
 from busbw.train.exchange import unchanged
 from busbw.train.loop import Loop, scaler_for, settle
 from busbw.train.methods import parse
 from busbw.train.models import BY_NAME
+from busbw.train.types import TrainSpec
 
 ROUNDS, SETTLES, STEPS, TRACED = 3, 8, 20, 3
 METHODS = "alone,still,none,dense,powersgd,powersgd@plainstream,powersgd@nobroadcast,topk"

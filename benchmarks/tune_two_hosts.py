@@ -16,9 +16,9 @@ import sys
 import time
 from pathlib import Path
 
-from busbw.core import wire
-from busbw.core.tuning import Tuned, Tuning
-from busbw.views import tuning
+from busbw.core import json_codec
+from busbw.tune import text as tune_text
+from busbw.tune.types import Tuned, Tuning
 
 GBIT = 25
 WITHIN_S = 460.0  # leaves time to stop the last command
@@ -59,7 +59,7 @@ def run(collective: str, folder: Path, left_s: float, kind: str) -> Tuning | Non
             sys.stdout.write(f"so far, not checked with new ranks:\n{(folder / 'table').read_text(encoding='utf-8')}")
         return None
     (folder / f"{collective}.json").write_text(out, encoding="utf-8")
-    return wire.decode(out, Tuning)
+    return json_codec.decode(out, Tuning)
 
 
 def gained(size: Tuned) -> float:
@@ -94,7 +94,7 @@ def main(words: list[str]) -> int:
             "most": max(sizes, default=0.0),
             "seconds": round(took_s, 1),
         }
-        sys.stdout.write(tuning.text(found, {}))
+        sys.stdout.write(tune_text.text(found, {}))
         sys.stdout.write(f"{enough} of {len(sizes)} sizes gain {GOAL:.0%} or more with new ranks, in {took_s:.0f} s; the goal of ")
         sys.stdout.write(f"{GOAL_SIZES} is {reached}\n\n")
         sys.stdout.flush()

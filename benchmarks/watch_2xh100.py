@@ -7,9 +7,9 @@ import json
 import sys
 from pathlib import Path
 
-from busbw.core.carrying import loads
 from busbw.core.result import Result
-from busbw.views.read import read
+from busbw.measure.link_traffic import loads
+from busbw.report.read import read
 
 
 def main(lines: str, file: str) -> int:

@@ -16,10 +16,10 @@ import time
 from pathlib import Path
 from threading import Event, Thread
 
-from busbw.core.watched import ON_PORT
+from busbw.core.watch_counters import ON_PORT
+from busbw.host.link_counters import Traffic
 from busbw.host.source import Live
-from busbw.host.traffic import Traffic
-from busbw.views import watch as view
+from busbw.watch import text as view
 from busbw.watch.loop import ticks
 from busbw.watch.page import Page
 from busbw.watch.watcher import Watcher

@@ -4,13 +4,13 @@ import dataclasses
 
 from markdown_table import code, table
 
-from busbw.accel.light import SWITCHES
+from busbw.accel.lightcc_env import SWITCHES
 from busbw.accel.methods import CODECS, NAMES
 from busbw.accel.settings import Settings
-from busbw.core.planning import LOSSES
 from busbw.horovod.variables import LAUNCHER_VARIABLES, RANK_VARIABLES, SETTINGS
 from busbw.train.methods import HOOKS, NONE, WORDS
 from busbw.train.names import NAMES as MODELS
+from busbw.train.plan_types import LOSSES
 from busbw.train.states.methods import ROWS
 
 ACCEL = "accel.md"

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 from markdown_table import code, table
 
-from busbw.check.expect.meanings import KEYS, TABLES
 from busbw.check.expect.spec import Expectations
+from busbw.check.expect.text import KEYS, TABLES
 
 _TYPES = {"int": "whole number", "float": "number", "bool": "true or false", "str": "text", "date": "date", "list": "list of texts"}
 

@@ -6,9 +6,9 @@ import re
 import msgspec
 from markdown_table import code, table
 
-from busbw.capture.collector import ORDER_LIMIT
-from busbw.capture.registry import FORMATS
 from busbw.core.pattern import ALGORITHMS, FUNCTIONS, PROTOCOLS, SCHEMA, Call, Comm, Header, PatternRow, Times
+from busbw.pattern.collector import ORDER_LIMIT
+from busbw.pattern.registry import FORMATS
 
 _FIELD = re.compile(r"^    (\w+): (.+?)(?: = (.+?))?(?:  # (.+))?$", re.MULTILINE)
 

@@ -9,8 +9,8 @@ import msgspec
 from markdown_table import code, table
 
 from busbw.core.options import BY_FIELD
-from busbw.core.result import SCHEMAS
 from busbw.core.sweep import SweepSpec
+from busbw.report.results import SCHEMAS
 
 
 def fields() -> str:

@@ -6,9 +6,9 @@ import msgspec
 from markdown_table import code, table
 
 from busbw.core import pattern
-from busbw.core.result import SCHEMAS
-from busbw.host import recording
-from busbw.views.documents import KINDS
+from busbw.host import snapshot
+from busbw.report.file_kinds import KINDS
+from busbw.report.results import SCHEMAS
 
 FOLDER = "src/busbw/schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -18,13 +18,13 @@ RESULTS = {
     "busbw.plan/1": "Plan of a training",
     "busbw.replay/1": "Replay of a pattern",
 }
-LINES = {"busbw.watch/1", pattern.SCHEMA, recording.SCHEMA}  # files of JSON lines: the schema is that of a line
+LINES = {"busbw.watch/1", pattern.SCHEMA, snapshot.SCHEMA}  # files of JSON lines: the schema is that of a line
 # What a file holds, and its structure, by the value of its key `schema`.
 FILES: dict[str, tuple[str, Any]] = {
     **{name: (RESULTS[name], structure) for name, structure in SCHEMAS.items()},
     **{kind.name: (kind.title, kind.structure) for kind in KINDS},
     pattern.SCHEMA: ("Pattern of an application", pattern.Line),
-    recording.SCHEMA: ("Snapshot of a machine", recording.Entry),
+    snapshot.SCHEMA: ("Snapshot of a machine", snapshot.Entry),
 }
 
 

@@ -20,7 +20,7 @@ from busbw.launch.failures import FAILURES
 from busbw.model.bounds import ALGORITHMS, Features, bounds
 from busbw.model.fabric import Fabric, fabric
 from busbw.model.hardware import GENERATIONS
-from busbw.views.registry import VIEWS
+from busbw.report.registry import VIEWS
 
 _WORDS = {"signal_name": "its name", "signal_hint": "what that signal usually means, and where to look"}
 _UNITS = {(1, 1, 1): "count x size", (2, 3, 8): "count x n x size", (1, 2, 7): "count x (n-1) x size"}

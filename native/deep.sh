@@ -16,7 +16,7 @@ need 'cargo install cargo-fuzz' cargo fuzz
 say() { printf '\n== %s\n' "$1"; }
 
 say 'loom: an I/O thread that sleeps, a task and its helper, and the ring of events'
-RUSTFLAGS='--cfg loom' cargo test --quiet --target-dir target/loom -p transport -p events --lib -- doorbell turn ring
+RUSTFLAGS='--cfg loom' cargo test --quiet --target-dir target/loom -p busbw-transport -p busbw-events --lib -- doorbell turn ring
 
 say 'AddressSanitizer: all tests'
 RUSTFLAGS=-Zsanitizer=address cargo +nightly test --quiet --target-dir target/asan --target "$host" --workspace

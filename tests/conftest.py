@@ -169,7 +169,7 @@ def plugin_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cargo = shutil.which("cargo")
     if cargo is None:
         pytest.skip("no cargo: install Rust 1.85 or newer (https://rustup.rs)")
-    command = [cargo, "build", "--release", "--manifest-path", str(NATIVE / "Cargo.toml"), "-p", "plugin"]
+    command = [cargo, "build", "--release", "--manifest-path", str(NATIVE / "Cargo.toml"), "-p", "busbw-plugin"]
     # One worker builds, the others find it built. Each takes a copy: for the next one cargo links the file anew.
     with (Path(tempfile.gettempdir()) / "busbw-native-build.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

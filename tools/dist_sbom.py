@@ -23,7 +23,7 @@ from packageurl import PackageURL
 
 ROOT = Path(__file__).parents[1]
 MANIFEST = ROOT / "native" / "Cargo.toml"
-PLUGIN = "plugin"  # the crate that becomes the library
+PLUGIN = "busbw-plugin"  # the crate that becomes the library
 LICENSE_FILES = re.compile(r"(licen[cs]e|copying|copyright|notice)\b", re.IGNORECASE)
 
 

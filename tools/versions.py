@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = "src/busbw/core/version.py"
 MANIFEST = "native/Cargo.toml"
-LOCKS = {"native/Cargo.lock": "plugin", "native/fuzz/Cargo.lock": "transport"}  # and a crate of native/ in it
+LOCKS = {"native/Cargo.lock": "busbw-plugin", "native/fuzz/Cargo.lock": "busbw-transport"}  # and a crate of native/ in it
 VERSION = r"(\d+\.\d+\.\d+)"  # Python and Cargo write anything longer differently
 PATTERNS = {
     SOURCE: rf'^__version__ = "{VERSION}"',

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from busbw.core.errors import BusbwError, NoMeasurement, UsageError
     from busbw.core.result import Result
     from busbw.core.sweep import Sampling, SweepSpec
-    from busbw.session.api import run
+    from busbw.measure.api import run
 
 __all__ = ["BusbwError", "NoMeasurement", "Result", "Sampling", "SweepSpec", "UsageError", "__version__", "run"]
 _HOMES = {
@@ -22,7 +22,7 @@ _HOMES = {
     "Sampling": "busbw.core.sweep",
     "SweepSpec": "busbw.core.sweep",
     "UsageError": "busbw.core.errors",
-    "run": "busbw.session.api",
+    "run": "busbw.measure.api",
 }
 
 

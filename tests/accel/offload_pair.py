@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from busbw.accel import offload
-from busbw.accel.offloading import lanes
+from busbw.accel.offloading import copy_streams
 
 WIDTH, TOKENS = 48, 37
 DEVICE = torch.device(os.environ.get("ACCEL_DEVICE", "cpu"))
@@ -106,7 +106,7 @@ class Named:
         return self._named.values()
 
 
-class Later(lanes.Copied):
+class Later(copy_streams.Copied):
     """A copy that a thread will make."""
 
     def __init__(self):
@@ -124,7 +124,7 @@ class Later(lanes.Copied):
         return 0.0
 
 
-class LateLane(lanes.Lane):
+class LateLane(copy_streams.Lane):
     """Makes copies in their order but later, as a GPU does."""
 
     def __init__(self, device):

@@ -13,7 +13,7 @@ from offload_pair import DEVICE, Net, Pair  # noqa: E402
 from torch import nn  # noqa: E402
 
 from busbw.accel import offload  # noqa: E402
-from busbw.accel.offloading import host_memory, lanes, schedule, worker  # noqa: E402
+from busbw.accel.offloading import copy_streams, host_memory, schedule, worker  # noqa: E402
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -272,8 +272,8 @@ def test_memory_is_unpinned_before_it_is_unmapped():
 
 
 def test_a_lane_forgets_copies_that_have_ended():
-    lane = lanes.Lane(torch.device("cpu"))
-    lane._flying.extend((lanes.Copied(None, None), 4) for _ in range(100))
+    lane = copy_streams.Lane(torch.device("cpu"))
+    lane._flying.extend((copy_streams.Copied(None, None), 4) for _ in range(100))
     lane.throttle()
     assert not lane._flying
 

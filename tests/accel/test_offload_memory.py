@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from busbw.accel import offload  # noqa: E402
-from busbw.accel.offloading import host_memory, lanes, placement, units  # noqa: E402
+from busbw.accel.offloading import copy_streams, host_memory, placement, units  # noqa: E402
 from busbw.core.errors import NoMeasurement  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -108,7 +108,7 @@ def test_memory_that_cannot_be_mapped_is_said():
         host_memory.Slab(1 << 60, pinned=False)
 
 
-class Waits(lanes.Copied):
+class Waits(copy_streams.Copied):
     """A copy that ends when it is waited for."""
 
     def __init__(self):
@@ -126,7 +126,7 @@ class Waits(lanes.Copied):
 
 def test_a_buffer_is_filled_again_only_after_its_last_copy():
     made = parameters(6)
-    lane = lanes.Lane(CPU)
+    lane = copy_streams.Lane(CPU)
     stages = placement.Staging(made, lane)
     buffers = [stages.take(count) for count in (6, 2, 6)]
     assert len({one.data_ptr() for one in buffers}) == 3
@@ -139,11 +139,11 @@ def test_a_buffer_is_filled_again_only_after_its_last_copy():
 
 
 def test_a_lane_waits_for_the_oldest_copies_while_too_many_bytes_fly():
-    lane = lanes.Lane(CPU)
-    third = lanes.IN_FLIGHT // 2
+    lane = copy_streams.Lane(CPU)
+    third = copy_streams.IN_FLIGHT // 2
     copies = [Waits() for _ in range(4)]
     copies[0].ended = True
     lane._flying.extend((one, third) for one in copies)
-    lane._flying.append((Waits(), lanes.IN_FLIGHT - 2 * third))
+    lane._flying.append((Waits(), copy_streams.IN_FLIGHT - 2 * third))
     lane.throttle()
     assert [one.ended for one in copies] == [True, True, False, False]  # what is left is just the limit

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from busbw.core import pattern_lines
 from busbw.core.pattern import Pattern
 from busbw.launch import mpirun
+from busbw.pattern import pattern_lines
 
 PROGRAM = Path(__file__).parents[1] / "native" / "nccl_profiler.py"
 Busbw = Callable[..., subprocess.CompletedProcess[str]]

@@ -20,18 +20,19 @@ import pytest
 from busbw.core.cells import cells, every, figures, headline
 from busbw.core.result import Cell, Result, Row
 from busbw.core.sweep import Sampling
-from busbw.measure import precise
+from busbw.history import comparison
+from busbw.history import text as history_text
+from busbw.measure import adaptive_timing
 from busbw.measure.plan import Rates
+from busbw.report import comparison as html_comparison
+from busbw.report.read import read
+from busbw.report.registry import VIEWS, view
+from busbw.report.report_input import ReportInput
+from busbw.report.rows import rows as html_rows
 from busbw.stats.compare import compare
 from busbw.stats.history import check
 from busbw.stats.sampling import next_step
-from busbw.views import comparison, history
-from busbw.views.formats import bandwidth_text, time_text
-from busbw.views.html import comparison as html_comparison
-from busbw.views.html.report_input import ReportInput
-from busbw.views.html.rows import rows as html_rows
-from busbw.views.read import read
-from busbw.views.registry import VIEWS, view
+from busbw.ui.number_formats import bandwidth_text, time_text
 
 pytestmark = pytest.mark.xdist_group("one figure")  # each result is measured once
 SOURCE = str(Path(__file__).parents[2] / "src")
@@ -56,7 +57,7 @@ class Expected(NamedTuple):
 def warmed_up(draw: random.Random, sampling: Sampling) -> tuple[Cell, Expected]:
     """A cell with a dropped head and correlated samples, of which only every third is stored."""
     levels = itertools.chain((5e-4 for _ in range(100)), itertools.repeat(1e-5))
-    seen, state, more = precise.Measured(), 0.0, 100
+    seen, state, more = adaptive_timing.Measured(), 0.0, 100
     while more:
         seen.visits.append(more)
         for level in itertools.islice(levels, more):
@@ -65,7 +66,7 @@ def warmed_up(draw: random.Random, sampling: Sampling) -> tuple[Cell, Expected]:
         seen.decision = next_step(seen.by_visit(), sampling, 0.0)
         more = seen.decision.more
     seen.shortest_s, seen.late_s = seen.longest_s, [[0.0] * len(seen.longest_s)] * 2
-    cell = precise.cell(seen, sampling, 1, Rates(8192, 1.0))
+    cell = adaptive_timing.cell(seen, sampling, 1, Rates(8192, 1.0))
     expected = Expected(cell.time_s, cell.low_s, cell.high_s, len(seen.longest_s) - cell.dropped)
     assert cell.dropped >= 20
     assert cell.samples_s
@@ -186,6 +187,6 @@ def test_a_comparison_and_the_history_agree(measured: tuple[Result, list[Expecte
     table = html_comparison.comparison(inputs, {1: found})[-1]
     assert [line["time A"] for line in grid(table, 1)] == times
     earlier = {run: {key: figure.time_s / 2 for key, figure in cells(result)} for run in range(19)}
-    slower = history.checked(check(result, earlier, 0.95))
+    slower = history_text.checked(check(result, earlier, 0.95))
     assert [line["time"] for line in lines(slower, "median")] == times
     assert all(figure.n for row in result.rows for figure in figures(row))

@@ -14,7 +14,7 @@ from busbw.launch import mpirun
 LIMIT_S = 120
 SCRIPT = """
 import json, sys, time
-from busbw.launch.join import join
+from busbw.launch.rendezvous import join
 from busbw.measure.clocks import Clocks
 import os
 control = join(dict(os.environ), expect=int(sys.argv[1]))

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from busbw.core import pattern_lines
 from busbw.core.pattern import Header, Pattern, algbw_bytes
-from busbw.core.pattern_tally import Arguments, Tally
-from busbw.core.result import ReplayResult
-from busbw.views import result_json
-from busbw.views.replay import TORCH_HEADER, render_all
+from busbw.pattern import pattern_lines
+from busbw.pattern.replay.kind import ReplayResult
+from busbw.pattern.replay.text import TORCH_HEADER, render_all
+from busbw.pattern.tally import Arguments, Tally
+from busbw.report import result_json
 
 
 def busbw(*arguments: str, code: int = 0) -> str:

@@ -211,7 +211,7 @@ def test_an_interrupted_run_keeps_its_rows(run, tmp_path):
     assert kept["complete"] is False
 
 
-RANK = ("busbw.session.rank", "busbw.measure.sweep", "busbw.measure.tune_job", "busbw.measure.replay_job", "busbw.engines.mpi")
+RANK = ("busbw.measure.rank", "busbw.measure.sweep", "busbw.tune.job", "busbw.pattern.replay.job", "busbw.engines.mpi")
 
 
 @pytest.mark.parametrize(

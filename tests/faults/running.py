@@ -21,7 +21,7 @@ from typing import Any
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 MARK = "FAULT_RUN"
-RANK_PROGRAM = b"busbw.session.rank"
+RANK_PROGRAM = b"busbw.measure.rank"
 START_LIMIT_S = 30.0
 SIZES = 5  # 1K to 16K
 

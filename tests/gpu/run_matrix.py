@@ -15,13 +15,13 @@ from collections.abc import Iterator
 from busbw.core.collectives import COLLECTIVES, Collective
 from busbw.core.dtypes import DTYPES
 from busbw.core.errors import BusbwError
-from busbw.core.probe import Probe
 from busbw.core.redops import REDOPS, RedOp
 from busbw.core.sweep import Series, SweepSpec
 from busbw.engines.base import Call, Launch
 from busbw.engines.nccl import PRESCALED, NcclEngine
+from busbw.engines.verification_data import Probe
 from busbw.launch.control import Control
-from busbw.launch.join import join
+from busbw.launch.rendezvous import join
 from busbw.measure import verification
 from busbw.measure.plan import Calls
 

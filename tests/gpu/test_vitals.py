@@ -9,7 +9,7 @@ from statistics import median
 import pytest
 
 from busbw.core.result import Device
-from busbw.core.vitals import change
+from busbw.core.telemetry import change
 from busbw.engines.cuda_runtime import Gpu
 from busbw.host.vitals import Vitals
 

@@ -5,7 +5,7 @@ from tree import Change, Tree
 
 from busbw.check.machine import Machine
 from busbw.check.registry import find
-from busbw.core.checking import Checked
+from busbw.check.types import Checked
 
 
 def found(name: str, *changes: Change, tree: Tree | None = None) -> list[Checked]:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from busbw.host.recording import SCHEMA, parse_archive
+from busbw.host.snapshot import SCHEMA, parse_archive
 from busbw.host.source import Source
 
 Change = Callable[["Tree"], object]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from abi import PROFILERS
 
-from busbw.capture import process_calls, process_file
+from busbw.measure import profiler_calls, profiler_file
 
 PROGRAM = Path(__file__).with_name("nccl_profiler.py")
 FUNCTIONS = ("all_reduce", "reduce_scatter", "broadcast", "all_gather", "reduce")
@@ -46,9 +46,9 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
         subprocess.run(["umount", folder], check=True)
 
 
-def only(folder: Path) -> process_file.ProcessFile:
+def only(folder: Path) -> profiler_file.ProcessFile:
     (path,) = folder.glob("*.capture")
-    return process_file.read(path)
+    return profiler_file.read(path)
 
 
 @pytest.mark.parametrize("version", PROFILERS)
@@ -65,20 +65,20 @@ def test_every_call_is_found_in_order(application: Application, tmp_path: Path, 
     seen = application(version, count, ending, status, BUSBW_CAPTURE=str(tmp_path), BUSBW_CAPTURE_MODE="timed", RANK="1")
     assert int(seen.split()[0]) == {2: 0x6, 4: 0x46, 5: TIMED}[version]
     found = only(tmp_path)
-    calls, unknown, _ = process_calls.calls(found)
+    calls, unknown, _ = profiler_calls.calls(found)
     assert (unknown, found.dropped, found.broken, found.interface, found.rank) == (0, 0, 0, version, 1)
     expected = [(number, number % 3, FUNCTIONS[number % 5], "Ring", "Simple", 2) for number in range(count)]
     assert [(call.count, call.comm, call.function, call.algorithm, call.protocol, call.channels) for call in calls] == expected
     assert {call.gpu_us for call in calls} == ({None} if version == 2 else {0.501})
-    assert {call.dtype for call in calls if version == 5 or call.function not in process_calls.WITHOUT_TYPE} == {"bfloat16"}
+    assert {call.dtype for call in calls if version == 5 or call.function not in profiler_calls.WITHOUT_TYPE} == {"bfloat16"}
     assert [call.at_ns for call in calls] == sorted(call.at_ns for call in calls)
-    comms = [(record.id, name) for record, name in process_file.names(found)]
+    comms = [(record.id, name) for record, name in profiler_file.names(found)]
     assert comms == [(0x1000 + at, "comm" if version == 2 else f"comm {at}") for at in range(3)]
 
 
 def test_cheap_asks_for_no_kernels(application: Application, tmp_path: Path) -> None:
     assert int(application(5, 10, "finalize", BUSBW_CAPTURE=str(tmp_path)).split()[0]) == CHEAP
-    calls, *_ = process_calls.calls(only(tmp_path))
+    calls, *_ = profiler_calls.calls(only(tmp_path))
     assert len(calls) == 10
     assert {call.gpu_us for call in calls} == {None}
     assert {call.stream for call in calls} == {7}
@@ -95,7 +95,7 @@ def test_disk_that_fills_up_loses_counted_records(application: Application, smal
     folder, count = small_disk(4096 + 512), 40_000
     application(5, count, "finalize", BUSBW_CAPTURE=str(folder), BUSBW_CAPTURE_MODE="timed")
     found = only(folder)
-    calls, *_ = process_calls.calls(found)
+    calls, *_ = profiler_calls.calls(found)
     assert found.errno == 28
     assert 0 < len(calls) < count
     assert len(found.records) + found.dropped == 3 + 3 + 3 * count + 3  # communicators, their names, calls, ends

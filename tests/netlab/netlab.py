@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from busbw import lab as library
-from busbw.core import labs
 from busbw.core.errors import NoMeasurement
-from busbw.lab import building, entering, network, processes, state
+from busbw.lab import building, host_exec, network, processes, state
+from busbw.lab import types as lab_types
 
 LIMIT_S = 20.0
 if "LD_PRELOAD" in os.environ:  # of tests/conftest.py: ranks that wait sleep on emulated hosts too
-    entering.YIELD["LD_PRELOAD"] = os.environ["LD_PRELOAD"]
+    host_exec.YIELD["LD_PRELOAD"] = os.environ["LD_PRELOAD"]
 Unavailable = NoMeasurement  # this machine cannot emulate hosts; the message gives the reason
 
 
@@ -28,8 +28,8 @@ Unavailable = NoMeasurement  # this machine cannot emulate hosts; the message gi
 class Host:
     """One emulated host; its interface is called differently on each."""
 
-    lab: labs.Lab
-    made: labs.LabHost
+    lab: lab_types.Lab
+    made: lab_types.LabHost
 
     @property
     def name(self) -> str:
@@ -49,7 +49,7 @@ class Host:
 
     def enter(self, *argv: str) -> list[str]:
         """The command line that runs `argv` on this host, in the same process."""
-        return entering.enter(self.lab, self.made, *argv)
+        return host_exec.enter(self.lab, self.made, *argv)
 
     def pids(self) -> list[int]:
         """Processes on this host."""
@@ -67,7 +67,7 @@ class Host:
 class Lab:
     """The hosts, and the launch agent that replaces ssh between them: AGENT ADDRESS COMMAND."""
 
-    made: labs.Lab
+    made: lab_types.Lab
 
     @property
     def hosts(self) -> list[Host]:
@@ -88,7 +88,7 @@ class Lab:
 
     def environment(self) -> dict[str, str]:
         """This process' environment, with what a host needs."""
-        return entering.environment(self.made, self.made.hosts[0], os.environ)
+        return host_exec.environment(self.made, self.made.hosts[0], os.environ)
 
 
 def check_programs() -> None:
@@ -109,7 +109,7 @@ def lab(hosts: int = 2, rate_mbit: float | None = None, mtu: int = 9000, sshd: b
     check_programs()
     token = uuid.uuid4().hex[:6]
     names = [f"h{number}-{token}" for number in range(1, hosts + 1)]
-    spec = labs.LabSpec(name=f"test-{token}", names=names, shape=_shape(rate_mbit), mtu=mtu, sshd=sshd, gpus=0, share_cores=True)
+    spec = lab_types.LabSpec(name=f"test-{token}", names=names, shape=_shape(rate_mbit), mtu=mtu, sshd=sshd, gpus=0, share_cores=True)
     with library.made(spec) as made:
         yield Lab(made)
 
@@ -119,8 +119,8 @@ def limit(host: Host, rate_mbit: float) -> None:
     network.limit(host.made, _shape(rate_mbit))
 
 
-def _shape(rate_mbit: float | None) -> labs.Shape:
-    return labs.Shape(rate=rate_mbit * 1e6 / 8 if rate_mbit else None)
+def _shape(rate_mbit: float | None) -> lab_types.Shape:
+    return lab_types.Shape(rate=rate_mbit * 1e6 / 8 if rate_mbit else None)
 
 
 def ip(*words: str) -> str:
@@ -137,10 +137,10 @@ def namespaces(token: str, names: Sequence[str]) -> Iterator[None]:
 
     They count as a lab, so that they are gone with the next one if this process is killed.
     """
-    spec = labs.LabSpec(name=f"test-{token}", names=list(names), sshd=False, gpus=0)
-    hosts = [labs.LabHost(name=name, namespace=name, address="", interface="") for name in names]
+    spec = lab_types.LabSpec(name=f"test-{token}", names=list(names), sshd=False, gpus=0)
+    hosts = [lab_types.LabHost(name=name, namespace=name, address="", interface="") for name in names]
     folder, owner = str(state.folder(spec.name)), processes.mark(os.getpid())
-    one = labs.Lab(boot_id=state.boot_id(), token=token, folder=folder, spec=spec, hosts=hosts, owner=owner)
+    one = lab_types.Lab(boot_id=state.boot_id(), token=token, folder=folder, spec=spec, hosts=hosts, owner=owner)
     try:
         with state.locked():
             state.write(one)

@@ -7,7 +7,7 @@ import sys
 import time
 
 from busbw.core.errors import BusbwError
-from busbw.launch.join import join
+from busbw.launch.rendezvous import join
 
 
 def main() -> None:

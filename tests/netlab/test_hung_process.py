@@ -12,7 +12,7 @@ pytestmark = pytest.mark.netlab
 SOURCE = str(Path(__file__).parents[2] / "src")
 SCRIPT = """
 import os, subprocess, sys
-from busbw.core.reports import Here
+from busbw.core.rank_messages import Here
 from busbw.host import process
 from busbw.launch import on_host, survey
 from busbw.launch.cleanup import MARKER, Cleanup

@@ -264,7 +264,7 @@ def full_pipe() -> tuple[int, int]:
 
 def test_what_a_killed_owner_left_is_removed_by_the_next_lab(name):
     script = (
-        "import sys, time; from busbw import lab; from busbw.core.labs import LabSpec; import netlab\n"
+        "import sys, time; from busbw import lab; from busbw.lab.types import LabSpec; import netlab\n"
         "with lab.made(LabSpec(name=sys.argv[1], names=['a', 'b'], sshd=False)), netlab.namespaces(sys.argv[1], [sys.argv[2]]):"
         " print('up', flush=True); time.sleep(600)"
     )
@@ -327,7 +327,7 @@ def test_a_lab_stands_in_a_program_that_exits_by_its_own_handler_of_sigterm(name
         import signal, sys, time
         from pyroute2 import process
         from busbw import lab
-        from busbw.core.labs import LabSpec
+        from busbw.lab.types import LabSpec
         from busbw.lab.processes import exists
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
         answer = process.wrapper  # runs in a fork, which gets SIGTERM once it has answered

@@ -43,7 +43,7 @@ def ranks(host: Any) -> list[int]:
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if words[0].endswith(Path(sys.executable).name.encode()) and b"busbw.session.rank" in words:
+        if words[0].endswith(Path(sys.executable).name.encode()) and b"busbw.measure.rank" in words:
             found.append(pid)
     return found
 

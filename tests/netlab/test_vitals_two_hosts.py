@@ -11,7 +11,7 @@ import pytest
 
 from busbw.core.result import Cell, Device, Result, Row, World
 from busbw.core.sweep import SweepSpec
-from busbw.core.vitals import TCP, HostChange
+from busbw.core.telemetry import TCP, HostChange
 from busbw.model.machine_findings import RULES
 from busbw.model.rule import Run, apply
 
@@ -36,7 +36,7 @@ for _ in range(2):
 _SEND = f"""
 import msgspec, socket, sys
 from busbw.core.result import Device
-from busbw.core.vitals import change
+from busbw.core.telemetry import change
 from busbw.host.vitals import Vitals
 vitals = Vitals([Device(0, 1, "h1", 0, "", "CPU")])
 for _ in range(2):

@@ -1,4 +1,4 @@
 //! Bytes as the headers of a stream: encoding what was decoded gives the same bytes.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| transport::properties::frames(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| busbw_transport::properties::frames(bytes));

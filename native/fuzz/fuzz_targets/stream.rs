@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use transport::Transport;
+use busbw_transport::Transport;
 
 #[path = "../../crates/transport/tests/common/script.rs"]
 mod script;

@@ -9,7 +9,7 @@ mod tuner_table;
 
 /// What the module needs of the plugin.
 mod logger {
-    pub fn say(_level: transport::Level, _line: &str) {}
+    pub fn say(_level: busbw_transport::Level, _line: &str) {}
 }
 
 const SIZES: [usize; 6] = [0, 1, 1024, 1 << 20, 1 << 40, usize::MAX];

@@ -12,9 +12,9 @@ from busbw.accel.codecs import codec_for
 from busbw.accel.codecs.base import ring_bytes, settle
 from busbw.accel.communicator import Communicator, Work
 from busbw.accel.heartbeat import Heartbeat
-from busbw.accel.memory import Kept, Memory, Piece
 from busbw.accel.mesh import Mesh
 from busbw.accel.methods import DENSE
+from busbw.accel.residual_state import Kept, Memory, Piece
 from busbw.accel.settings import Settings
 from busbw.accel.sparse import Room, SparseAverage
 from busbw.core.errors import UsageError

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from busbw.accel import light
+from busbw.accel import lightcc_env
 from busbw.accel.attachment import Attachment
 from busbw.accel.codecs.base import ring_bytes
 from busbw.accel.comm_worker import CommWorker
@@ -151,9 +151,9 @@ def agreed(settings: Settings | None) -> tuple[Settings, list[str]]:
     error = ""
     strange: list[str] = []
     if settings is None:
-        strange = light.unknown(os.environ)
+        strange = lightcc_env.unknown(os.environ)
         try:
-            settings = light.from_env(os.environ)
+            settings = lightcc_env.from_env(os.environ)
         except UsageError as invalid:
             error = invalid.message
     every: list[tuple[str, str]] = [("", "")] * dist.get_world_size()
@@ -174,7 +174,7 @@ def announce(attached: Attachment, strange: list[str]) -> None:
     """Rank 0 prints how gradients are exchanged, once if several models are attached alike."""
     if attached.worker.mesh.world.rank:
         return
-    mesh, known = attached.worker.mesh, ", ".join(switch.name for switch in light.SWITCHES)
+    mesh, known = attached.worker.mesh, ", ".join(switch.name for switch in lightcc_env.SWITCHES)
     shape = f"{mesh.across.size} x {mesh.inside.size}" if mesh.inside and mesh.across else f"{mesh.world.size}"
     lines = [f"{attached.settings.describe()} over {shape} ranks"]
     lines += [mesh.note] if mesh.note else []

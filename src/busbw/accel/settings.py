@@ -4,9 +4,9 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TypeVar
 
+from busbw.accel.losses import LEAST_FIRST
 from busbw.accel.methods import BY_NAME, DENSE, NAMES, CodecInfo, titles
 from busbw.core.errors import UsageError
-from busbw.core.planning import LEAST_FIRST
 
 BACKEND, HOST = "backend", "host"
 SMALL_RATIO = 0.02  # of top-k: an eighth of a byte per element

@@ -1,1 +1,1 @@
-"""Checks of a machine, one file each, over what the host room reads."""
+"""Checks of a machine, over what the host room reads. A module has the checks of one subject."""

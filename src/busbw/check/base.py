@@ -5,52 +5,100 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from busbw.check.machine import Machine
-from busbw.core.checking import Checked, CheckRow, Evidence, Found
+from busbw.check.overall import AS_ROOT
+from busbw.check.types import Checked, Evidence, Found
+from busbw.core.check_row import CheckRow
 from busbw.core.finding import Verdict
 from busbw.core.masking import masked
-from busbw.core.overall import AS_ROOT
 from busbw.host.source import Reading
 
-Seen = TypeVar("Seen")
+Subject = TypeVar("Subject")
+Judge = Callable[[Subject], Iterable[Found]]
+Need = Callable[[Subject], Found | None]
 
-# Words in the reason of a reading without data, which has the text of an errno in lower case. Any other is a part that failed to answer.
+# Words in the reason of a reading without data, which has the text of an errno in lower case.
+# Any other reason is that of a part that failed to answer.
 DENIED = ("permission denied", "operation not permitted", "needs root")
 ABSENT = (
-    "no such file", "not a directory", "invalid argument", "no data available", "inappropriate ioctl", "not supported", "not implemented",
-    "not in the recording", "the recording has no", "not installed", "no such interface", "has no ", "does not have", "shows no ",
+    "no such file", "not a directory", "invalid argument", "no data available",
+    "inappropriate ioctl", "not supported", "not implemented", "not in the recording",
+    "the recording has no", "not installed", "no such interface", "has no ", "does not have",
+    "shows no ",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)  # Python 3.11 has no generic dataclass that is frozen and has slots
-class CheckOf(Generic[Seen]):
-    """One check. `look` yields at least one finding, one for each part: skip if there is no such part."""
+class CheckOf(Generic[Subject]):
+    """One check. `judge` yields at least one finding, one for each part: skip if there is none.
+
+    `needs` gives the finding where the check cannot be made, as it lacks what it needs.
+    Reports have the check after that with the id `after`, by default in the order of ids.
+    """
 
     row: CheckRow
-    look: Callable[[Seen], Iterable[Found]]
+    judge: Judge[Subject]
+    needs: Need[Subject] | None = None
+    after: str = ""
 
-    def run(self, seen: Seen) -> list[Checked]:
-        """The findings with the check's id."""
-        row = self.row
-        return [
-            Checked(
-                id=row.id, name=row.name, layer=row.layer.value, verdict=one.verdict, subject=one.subject, message=masked(one.message),
-                evidence=tuple(map(_without_secrets, one.evidence)), fix=one.fix,
-                stays=row.stays if one.verdict in (Verdict.WARN, Verdict.FAIL) else "",
-                optional=one.optional,
-            )
-            for one in sorted(self.look(seen), key=_weight, reverse=True)
-        ]  # fmt: skip
+    def missing(self, subject: Subject) -> Found | None:
+        """The finding where the check lacks what it needs; None if it can be made."""
+        return self.needs(subject) if self.needs else None
 
-
-def _without_secrets(evidence: Evidence) -> Evidence:
-    return Evidence(evidence.where, masked(evidence.seen), evidence.expected)
+    def run(self, subject: Subject) -> list[Checked]:
+        """The findings with the check's id, the one with the largest weight first."""
+        missing = self.missing(subject)
+        findings = [missing] if missing else self.judge(subject)
+        return [checked(self.row, finding) for finding in sorted(findings, key=_weight, reverse=True)]
 
 
-def _weight(found: Found) -> float:
-    return found.weight
+def checked(row: CheckRow, finding: Found) -> Checked:
+    """A finding with the row of its check, without secrets."""
+    evidence = (Evidence(one.where, masked(one.seen), one.expected) for one in finding.evidence)
+    bad = finding.verdict in (Verdict.WARN, Verdict.FAIL)
+    return Checked(
+        id=row.id,
+        name=row.name,
+        layer=row.layer.value,
+        verdict=finding.verdict,
+        subject=finding.subject,
+        message=masked(finding.message),
+        evidence=tuple(evidence),
+        fix=finding.fix,
+        stays=row.stays if bad else "",
+        optional=finding.optional,
+    )
+
+
+def _weight(finding: Found) -> float:
+    return finding.weight
 
 
 Check = CheckOf[Machine]
+REGISTERED: list[Check] = []  # by the decorators, as their modules are imported
+
+
+def check(row: CheckRow, *, needs: Need[Machine] | None = None, after: CheckRow | None = None) -> Callable[[Judge[Machine]], Check]:
+    """Makes a function of a machine the check of `row`, which the registry then has.
+
+    `needs` is what must be known of the machine. Reports have it after the check of `after`.
+    """
+
+    def register(judge: Judge[Machine]) -> Check:
+        made = Check(row, judge, needs, after.id if after else "")
+        REGISTERED.append(made)
+        return made
+
+    return register
+
+
+def _without_environment(machine: Machine) -> Found | None:
+    if machine.environment is not None:
+        return None
+    fix = "busbw check, in the shell or job script that starts the ranks"
+    return not_offered("", "the snapshot has no environment", fix=fix)
+
+
+ENVIRONMENT: Need[Machine] = _without_environment  # the variables of the shell that starts the ranks
 
 
 def passed(subject: str, message: str, *evidence: Evidence) -> Found:
@@ -74,14 +122,17 @@ def skipped(message: str, subject: str = "") -> Found:
 
 
 def unknown(subject: str, message: str, *evidence: Evidence, fix: str = "") -> Found:
-    """The machine has the part, and it could not be judged: the machine is not healthy as far as is known. See `not_offered`."""
+    """The machine has the part, and it could not be judged.
+
+    The machine is not healthy as far as is known. See `not_offered`.
+    """
     return Found(Verdict.UNKNOWN, subject, message, evidence, fix)
 
 
 def not_offered(subject: str, message: str, *evidence: Evidence, fix: str = "") -> Found:
-    """This kernel, driver, virtual machine, container, user or snapshot does not give the value, which says nothing about the part.
+    """This kernel, driver, virtual machine, container, user or snapshot does not give the value.
 
-    It does not pass, but does not make the whole machine unknown.
+    That says nothing about the part: it does not pass, but does not make the whole machine unknown.
     """
     return Found(Verdict.UNKNOWN, subject, message, evidence, fix, optional=True)
 
@@ -93,7 +144,10 @@ def unread(subject: str, reading: Reading, what: str, fix: str = "") -> Found:
 
 
 def unanswered(subject: str, message: str, reason: str, *evidence: Evidence, fix: str = "") -> Found:
-    """Unknown if `reason` is that of a part which is there and failed, as with an I/O error; else not offered."""
+    """Unknown if `reason` is that of a part which is there and failed, as with an I/O error.
+
+    Else not offered.
+    """
     make = unknown if broken(Reading(None, reason)) else not_offered
     return make(subject, message, *evidence, fix=fix or _as_root(reason))
 
@@ -107,13 +161,16 @@ def _as_root(reason: str) -> str:
     return AS_ROOT if any(word in reason for word in DENIED) else ""
 
 
-def no_environment() -> Found:
-    """Not offered, as the environment is not in the snapshot."""
-    return not_offered("", "the snapshot has no environment", fix="busbw check, in the shell or job script that starts the ranks")
-
-
 def judged(
-    *, right: bool, subject: str, good: str, bad: str, evidence: tuple[Evidence, ...], fix: str, fails: bool = False, weight: float = 0.0
+    *,
+    right: bool,
+    subject: str,
+    good: str,
+    bad: str,
+    evidence: tuple[Evidence, ...],
+    fix: str,
+    fails: bool = False,
+    weight: float = 0.0,
 ) -> Found:
     """Pass, or warn or fail with the fix."""
     if right:

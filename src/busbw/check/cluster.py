@@ -3,29 +3,36 @@
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
 from busbw.check.base import Check
-from busbw.check.compare import differences
 from busbw.check.expect.judging import Expect, judge
 from busbw.check.facts import facts
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS
-from busbw.core.checking import ClusterReport, Node
+from busbw.check.types import ClusterReport, Difference, Node
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.host.recording import MADE_BY, recorded
+from busbw.host.snapshot import MADE_BY, recorded
 from busbw.host.source import Source
 from busbw.launch import remote
 
 ANSWER_S = 10.0  # of a host's time, to connect, and to judge what it read
 FILES_EACH = 8  # snapshots per process; starting a process takes as long as a few of them
+MISSING = "(none)"
 
 
-def here(source: Source, checks: Iterable[Check], name: str = "", *, earlier: Machine | None = None, expect: Expect | None = None) -> Node:
+def here(
+    source: Source,
+    checks: Iterable[Check],
+    name: str = "",
+    *,
+    earlier: Machine | None = None,
+    expect: Expect | None = None,
+) -> Node:
     """The findings and facts of one machine."""
     machine = Machine(source, earlier)
     return Node(report=judge(machine, checks, name, expect), facts=facts(machine))
@@ -67,8 +74,16 @@ def _leave_interrupts_to_the_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def ask(hosts: Sequence[str], options: Sequence[str], limit_s: float, watch_s: float = 0.0, given: bytes = b"") -> ClusterReport:
-    """All hosts at once, each with these options of `busbw check` and `given` on stdin; NoMeasurement if none answers.
+def ask(
+    hosts: Sequence[str],
+    options: Sequence[str],
+    limit_s: float,
+    watch_s: float = 0.0,
+    given: bytes = b"",
+) -> ClusterReport:
+    """All hosts at once, each with these options of `busbw check` and `given` on stdin.
+
+    NoMeasurement if none answers.
 
     With `watch_s` seconds between them, each host makes two readings within `limit_s`.
     """
@@ -82,16 +97,49 @@ def ask(hosts: Sequence[str], options: Sequence[str], limit_s: float, watch_s: f
             silent[done.host] = done.problem or f"unexpected answer: '{done.out[:60].decode(errors='replace')}'"
     if not nodes:
         first, reason = next(iter(silent.items()))
-        raise NoMeasurement(f"none of {len(hosts)} hosts answered; {first}: {reason}", f"ssh {first} true must work without a password")
+        raise NoMeasurement(
+            f"none of {len(hosts)} hosts answered; {first}: {reason}",
+            f"ssh {first} true must work without a password",
+        )
     return joined(nodes, silent)
 
 
 def joined(nodes: dict[str, Node], silent: dict[str, str]) -> ClusterReport:
-    """The comparison of nodes, and their reports. Differences name a node by its host name, or by its key if two hosts share a name."""
+    """The comparison of nodes, and their reports.
+
+    Differences name a node by its host name, or by its key if two hosts share a name.
+    """
     hosts = Counter(node.report.host for node in nodes.values())
     named = {node.report.host if hosts[node.report.host] == 1 else key: node.facts for key, node in nodes.items()}
     return ClusterReport(
         differences=differences(named),
         nodes=[node.report for node in nodes.values()],
         silent=silent,
+    )
+
+
+def differences(nodes: Mapping[str, Mapping[str, str]]) -> list[Difference]:
+    """Facts whose value differs between `nodes`, those with the fewest differing nodes first.
+
+    A fact missing on some nodes differs too.
+    """
+    names = dict.fromkeys(name for known in nodes.values() for name in known)
+    found = [one for name in names if (one := _difference(name, nodes)) is not None]
+    return sorted(found, key=lambda one: sum(map(len, one.odd.values())))
+
+
+def _difference(name: str, nodes: Mapping[str, Mapping[str, str]]) -> Difference | None:
+    by_value: dict[str, list[str]] = {}
+    for host, known in nodes.items():
+        by_value.setdefault(known.get(name, MISSING), []).append(host)
+    if len(by_value) == 1:
+        return None
+    usual, hosts = max(by_value.items(), key=lambda item: len(item[1]))
+    majority = 2 * len(hosts) > len(nodes)
+    odd = {value: those for value, those in by_value.items() if not majority or value != usual}
+    return Difference(
+        fact=name,
+        usual=usual if majority else "",
+        usual_hosts=len(hosts) if majority else 0,
+        odd=odd,
     )

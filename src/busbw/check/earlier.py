@@ -1,4 +1,4 @@
-"""The earlier reading of a machine, with which checks see how its counters rise: made now, or from a snapshot."""
+"""The earlier reading of a machine, made now or from a snapshot, for how its counters rise."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,7 +8,7 @@ from busbw.check.examine import HOSTNAME, examine
 from busbw.check.machine import Machine
 from busbw.check.rates import BOOT, UPTIME, interval_s
 from busbw.core.errors import UsageError
-from busbw.host.recording import Recording, recorded
+from busbw.host.snapshot import Recording, recorded
 from busbw.host.source import Source
 
 SAME = (HOSTNAME, BOOT, UPTIME)
@@ -30,15 +30,20 @@ def read_then(file: str) -> Machine:
 
 def compare(file: str, earlier: Machine, now: Machine) -> None:
     """UsageError unless `file` holds an earlier reading of the same machine since its last boot."""
-    hosts, boots = ([one.text(path) or "" for one in (earlier, now)] for path in (HOSTNAME, BOOT))
-    if hosts[0] != hosts[1]:
+    host, this_host = earlier.text(HOSTNAME) or "", now.text(HOSTNAME) or ""
+    if host != this_host:
         raise UsageError(
-            f"--since {file}: it is of {hosts[0] or 'an unnamed host'}, not of {hosts[1]}", "busbw snapshot -o FILE, on this host"
+            f"--since {file}: it is of {host or 'an unnamed host'}, not of {this_host}",
+            "busbw snapshot -o FILE, on this host",
         )
-    if boots[0] != boots[1]:
+    if (earlier.text(BOOT) or "") != (now.text(BOOT) or ""):
         raise UsageError(
-            f"--since {file}: {hosts[0]} was booted since, which set its counters to 0", "busbw snapshot -o FILE, and again later"
+            f"--since {file}: {host} was booted since, which set its counters to 0",
+            "busbw snapshot -o FILE, and again later",
         )
     seconds = interval_s(Machine(now, earlier))
     if seconds is None:
-        raise UsageError(f"--since {file}: it is not earlier than this reading", "give the older snapshot to --since")
+        raise UsageError(
+            f"--since {file}: it is not earlier than this reading",
+            "give the older snapshot to --since",
+        )

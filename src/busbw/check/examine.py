@@ -4,15 +4,18 @@ import platform
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from busbw.check.base import Check, CheckOf, Seen
-from busbw.check.kernel import reads_answer
+import msgspec
+
+from busbw.check.base import Check, CheckOf, Subject, checked
+from busbw.check.kernel.hangs import check_reads_answer
 from busbw.check.machine import Machine
+from busbw.check.overall import overall
 from busbw.check.rates import TIME
 from busbw.check.registry import CHECKS
-from busbw.core.checking import Checked, CheckReport
+from busbw.check.types import Checked, CheckReport, Found
 from busbw.core.finding import Verdict
 from busbw.core.masking import masked
-from busbw.core.overall import overall
+from busbw.core.sizes import counted
 from busbw.core.version import __version__
 from busbw.host.source import Source
 
@@ -20,27 +23,60 @@ HOSTNAME = "/proc/sys/kernel/hostname"
 
 
 def examine(source: Source, checks: Iterable[Check] = CHECKS, name: str = "", earlier: Machine | None = None) -> CheckReport:
-    """The findings of all checks on a machine; `name` is the snapshot's name, `earlier` an earlier reading of the machine."""
+    """The findings of all checks on a machine.
+
+    `name` is the snapshot's name, `earlier` an earlier reading of the machine.
+    """
     machine = source if isinstance(source, Machine) else Machine(source, earlier)
-    at = machine.call(TIME, lambda: datetime.now(UTC).isoformat(timespec="seconds")).text or ""
-    findings = [found for check in checks for found in run(check, machine)]
+    now = machine.call(TIME, lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    findings: list[Checked] = []
+    lacking: dict[Found, list[str]] = {}  # what is missing, and the checks that need it
+    for check in checks:
+        missing = _missing(check, machine)
+        if missing:
+            lacking.setdefault(missing, []).append(check.row.name)
+        else:
+            findings += run(check, machine)
     findings += _unasked(findings, machine)
-    host = machine.text(HOSTNAME) or name or platform.node()
-    return CheckReport(host=host, source=name, at=at, busbw=__version__, verdict=overall(findings), findings=findings)
+    findings += [_lacking(missing, names) for missing, names in lacking.items()]
+    return CheckReport(
+        host=machine.text(HOSTNAME) or name or platform.node(),
+        source=name,
+        at=now.text or "",
+        busbw=__version__,
+        verdict=overall(findings),
+        findings=findings,
+    )
+
+
+def _missing(check: Check, machine: Machine) -> Found | None:
+    """What the check lacks; None if that cannot be parsed, of which `run` tells."""
+    try:
+        return check.missing(machine)
+    except Exception:  # noqa: BLE001 - a broken machine may have anything in its files
+        return None
+
+
+def _lacking(missing: Found, names: list[str]) -> Checked:
+    """One finding for all checks that lack the same."""
+    need = "need" if len(names) > 1 else "needs"
+    which = f"which {counted(len(names), 'check')} {need}: {', '.join(names)}"
+    finding = msgspec.structs.replace(missing, message=f"{missing.message}, {which}")
+    return checked(check_reads_answer.row, finding)
 
 
 def _unasked(findings: Iterable[Checked], machine: Machine) -> list[Checked]:
-    """Reads that did not answer, whichever checks were chosen: a directory that hangs looks empty to them."""
-    if any(one.id == reads_answer.ROW.id for one in findings):
+    """Reads that did not answer, whichever checks were chosen: what hangs looks empty to them."""
+    if any(finding.id == check_reads_answer.row.id for finding in findings):
         return []
     bad = (Verdict.FAIL, Verdict.UNKNOWN)
-    return [one for one in run(reads_answer.CHECK, machine) if one.verdict in bad]
+    return [finding for finding in run(check_reads_answer, machine) if finding.verdict in bad]
 
 
-def run(check: CheckOf[Seen], seen: Seen) -> list[Checked]:
+def run(check: CheckOf[Subject], subject: Subject) -> list[Checked]:
     """The findings of a check. An exception makes it unknown, and other checks still run."""
     try:
-        return check.run(seen)
+        return check.run(subject)
     except Exception as error:  # noqa: BLE001 - a broken machine may have anything in its files
-        row, text = check.row, masked(f"the check could not parse what it read: {type(error).__name__}: {error}")
-        return [Checked(id=row.id, name=row.name, layer=row.layer.value, verdict=Verdict.UNKNOWN, subject="", message=text)]
+        text = f"the check could not parse what it read: {type(error).__name__}: {error}"
+        return [checked(check.row, Found(Verdict.UNKNOWN, "", masked(text)))]

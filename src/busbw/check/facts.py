@@ -1,4 +1,4 @@
-"""What should be the same on all nodes of a cluster: versions, settings and hardware, as short texts by name."""
+"""What should be the same on all nodes of a cluster, as short texts by name."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -7,17 +7,21 @@ from busbw.check.launcher.programs import open_mpi
 from busbw.check.machine import Machine, Port, understood
 from busbw.check.nccl.settings import libraries
 from busbw.check.nccl.settings import settings as variables
-from busbw.check.nic.links import own
+from busbw.check.nic.links import own_ports
 from busbw.check.roce.settings import settings, values
 from busbw.host import ethtool
-from busbw.host.at_start import read_setters
 from busbw.host.bonding import read_bonds
-from busbw.host.carrier import VIRTUAL
+from busbw.host.boot_config import read_setters
+from busbw.host.link_state import VIRTUAL
 from busbw.host.nic import RDMA
 
 NONE, INFINIBAND = "none", "InfiniBand"
 Read = Callable[[Machine], Iterator[tuple[str, str]]]
-_LIMITS = {"Max locked memory": "locked memory limit", "Max open files": "open file limit", "Max stack size": "stack size limit"}
+_LIMITS = {
+    "Max locked memory": "locked memory limit",
+    "Max open files": "open file limit",
+    "Max stack size": "stack size limit",
+}
 _FILES = {
     "kernel": "/proc/sys/kernel/osrelease",
     "CPUs": "/sys/devices/system/cpu/online",
@@ -33,14 +37,17 @@ _FILES = {
     "mlx5 driver": "/sys/module/mlx5_core/version",
     "BIOS": "/sys/class/dmi/id/bios_version",
 }
-# Differs between hosts by nature: kernel options for disks, addresses and names; variables of one rank.
+# Differs between hosts by nature: kernel options for disks, addresses and names; variables of one
+# rank.
 _OF_ONE_HOST = re.compile(
-    r"BOOT_IMAGE|root|rootflags|resume\w*|initrd|UUID|boot\w*|BOOTIF|ip|ifname|nameserver|netroot|nfsroot|hostname|ostree|rd\..*|inst\..*|ds"
+    r"BOOT_IMAGE|root|rootflags|resume\w*|initrd|UUID|boot\w*|BOOTIF|ip|ifname|nameserver|netroot"
+    r"|nfsroot|hostname|ostree|rd\..*|inst\..*|ds"
     r"|systemd\.(machine_id|hostname)|cloud\S*|\S*(uuid|mac)",
     re.IGNORECASE,
 )
 _OF_ONE_RANK = re.compile(
-    r"SLURM_.*|PMIX_(?!MCA_).*|OMPI_COMM_.*|(OMPI|PRTE)_MCA_(plm_.*|mpi_yield_.*|.*tmpdir.*)|NCCL_HOSTID|NCCL_COMM_ID|\w*_(RANK|NODEID|PROCID|LOCALID)"
+    r"SLURM_.*|PMIX_(?!MCA_).*|OMPI_COMM_.*|(OMPI|PRTE)_MCA_(plm_.*|mpi_yield_.*|.*tmpdir.*)"
+    r"|NCCL_HOSTID|NCCL_COMM_ID|\w*_(RANK|NODEID|PROCID|LOCALID)"
 )
 
 
@@ -55,10 +62,15 @@ def _files(machine: Machine) -> Iterator[tuple[str, str]]:
     release = machine.text("/etc/os-release") or ""
     yield (
         "operating system",
-        next((line.partition("=")[2].strip('"') for line in release.splitlines() if line.startswith("PRETTY_NAME")), ""),
+        next(
+            (line.partition("=")[2].strip('"') for line in release.splitlines() if line.startswith("PRETTY_NAME")),
+            "",
+        ),
     )
     yield "hypervisor", machine.hypervisor
-    yield "nvidia_peermem", "loaded" if "nvidia_peermem" in machine.modules else "not loaded" if machine.modules else ""
+    if machine.modules:
+        loaded = "nvidia_peermem" in machine.modules
+        yield "nvidia_peermem", "loaded" if loaded else "not loaded"
     for line in (machine.text("/proc/self/limits") or "").splitlines():
         for title, name in _LIMITS.items():
             if line.startswith(title):
@@ -68,11 +80,17 @@ def _files(machine: Machine) -> Iterator[tuple[str, str]]:
 def _gpus(machine: Machine) -> Iterator[tuple[str, str]]:
     host = machine.host
     yield "NVIDIA driver", host.driver
-    yield "NVIDIA kernel module", (machine.text("/proc/driver/nvidia/version") or "").partition("\n")[0]
+    yield (
+        "NVIDIA kernel module",
+        (machine.text("/proc/driver/nvidia/version") or "").partition("\n")[0],
+    )
     yield "GPUs", str(len(host.gpus)) if host.gpus or not host.gpu_reason else ""
     yield "memory, GiB", str(round(host.memory_bytes / 2**30)) if host.memory_bytes else ""
     yield "GPU model", merged({f"GPU {gpu.index}": gpu.name for gpu in host.gpus})
-    yield "NVLinks per GPU", merged({f"GPU {gpu.index}": "" if gpu.nvlink is None else str(gpu.nvlink) for gpu in host.gpus})
+    yield (
+        "NVLinks per GPU",
+        merged({f"GPU {gpu.index}": "" if gpu.nvlink is None else str(gpu.nvlink) for gpu in host.gpus}),
+    )
     yield "PCI addresses of the GPUs", ", ".join(gpu.bus_id for gpu in host.gpus)
 
 
@@ -88,7 +106,10 @@ def _kernel_options(machine: Machine) -> Iterator[tuple[str, str]]:
 
 
 def _libraries(machine: Machine) -> Iterator[tuple[str, str]]:
-    yield "NCCL", ", ".join(f"{one.version or 'unknown'} ({one.by})" for one in libraries(machine) or ())
+    yield (
+        "NCCL",
+        ", ".join(f"{library.version or 'unknown'} ({library.by})" for library in libraries(machine) or ()),
+    )
     mpirun = open_mpi(machine)
     yield "mpirun", (mpirun.version or mpirun.error) if mpirun else ""
 
@@ -107,45 +128,80 @@ _OF_PORTS: dict[str, Callable[[Machine, Port], str | None]] = {
 
 
 def _ports(machine: Machine) -> Iterator[tuple[str, str]]:
-    ports = own(machine)
+    ports = own_ports(machine)
     yield "RDMA ports", ", ".join(port.name for port in ports)
     yield "PCI addresses of RDMA ports", ", ".join(port.bdf for port in ports)
     yield "interfaces of RDMA ports", ", ".join(port.netdev for port in ports if port.netdev)
     for name, read in _OF_PORTS.items():
-        yield f"{name} of RDMA ports", merged({port.name: read(machine, port) or "" for port in ports})
+        yield (
+            f"{name} of RDMA ports",
+            merged({port.name: read(machine, port) or "" for port in ports}),
+        )
 
 
 def _roce(machine: Machine) -> Iterator[tuple[str, str]]:
     table = {setting.subject: values(machine, setting) for setting in settings(machine)}
     for what in dict.fromkeys(what for one in table.values() for what in one):
-        yield f"{what} of RoCE ports", merged({subject: one[what] for subject, one in table.items()})
+        yield (
+            f"{what} of RoCE ports",
+            merged({subject: one[what] for subject, one in table.items()}),
+        )
     setters = read_setters(machine) if table else []
     if not isinstance(setters, str):
         yield "files that set RoCE at boot", ", ".join(one.path for one in setters if one.enabled)
 
 
 def _interfaces(machine: Machine) -> Iterator[tuple[str, str]]:
-    """Hardware interfaces without RDMA (the fabric of some clouds), and bonds. Pods and guests have only virtual ones."""
+    """Hardware interfaces without RDMA (the fabric of some clouds), and bonds.
+
+    Pods and guests have only virtual ones.
+    """
     named = {port.netdev for port in machine.ports}
-    plain = [one for one in machine.interfaces.values() if one.physical and not one.rdma and not one.slaves and one.name not in named]
-    yield "other interfaces", ", ".join(one.name for one in plain)
-    virtual = [one for one in machine.interfaces.values() if one.up and not one.physical and not one.name.startswith(VIRTUAL)]
-    yield "MTU of other interfaces", merged({one.name: str(one.mtu or "") for one in plain + virtual})
-    yield "rate of other interfaces", merged({one.name: f"{one.rate * 8 / 1e9:g} Gbit/s" if one.rate and one.up else "" for one in plain})
-    yield "driver of other interfaces", merged({one.name: _driver(machine, one.name) for one in plain})
+    plain = [
+        interface
+        for interface in machine.interfaces.values()
+        if interface.physical and not interface.rdma and not interface.slaves and interface.name not in named
+    ]
+    yield "other interfaces", ", ".join(interface.name for interface in plain)
+    virtual = [
+        interface
+        for interface in machine.interfaces.values()
+        if interface.up and not interface.physical and not interface.name.startswith(VIRTUAL)
+    ]
+    yield (
+        "MTU of other interfaces",
+        merged({interface.name: str(interface.mtu or "") for interface in plain + virtual}),
+    )
+    yield (
+        "rate of other interfaces",
+        merged({interface.name: f"{interface.rate * 8 / 1e9:g} Gbit/s" if interface.rate and interface.up else "" for interface in plain}),
+    )
+    yield (
+        "driver of other interfaces",
+        merged({interface.name: _driver(machine, interface.name) for interface in plain}),
+    )
     for name, bond in read_bonds(machine).items():
-        yield f"bond {name}", f"{bond.mode}, {bond.policy}, {sum(slave.up for slave in bond.slaves)} of {len(bond.slaves)} slaves up"
+        yield (
+            f"bond {name}",
+            f"{bond.mode}, {bond.policy}, {sum(slave.up for slave in bond.slaves)} of {len(bond.slaves)} slaves up",
+        )
 
 
 def merged(values: Mapping[str, str]) -> str:
-    """One text for the values of several parts: the value if all have the same, else `9000 (7), 1500 (mlx5_3)`."""
+    """One text for the values of several parts: the value if all have it, else with the parts.
+
+    `9000 (7), 1500 (mlx5_3)`: the most common value with its number, the others with their parts.
+    """
     parts: dict[str, list[str]] = {}
     for part, value in values.items():
         parts.setdefault(value, []).append(part)
     if len(parts) < 2:
         return next(iter(parts), "")
     first, *others = sorted(parts.items(), key=lambda item: -len(item[1]))
-    texts = [f"{first[0] or NONE} ({len(first[1])})", *(f"{value or NONE} ({', '.join(those)})" for value, those in others)]
+    texts = [
+        f"{first[0] or NONE} ({len(first[1])})",
+        *(f"{value or NONE} ({', '.join(those)})" for value, those in others),
+    ]
     return ", ".join(texts)
 
 
@@ -158,7 +214,8 @@ def _gids(machine: Machine, path: str) -> str:
     """Indices of the RoCE v2 GIDs whose address is not link-local."""
     found = []
     for index in machine.names(f"{path}/gid_attrs/types"):
-        version, gid = machine.text(f"{path}/gid_attrs/types/{index}"), machine.text(f"{path}/gids/{index}") or ""
+        version = machine.text(f"{path}/gid_attrs/types/{index}")
+        gid = machine.text(f"{path}/gids/{index}") or ""
         if version == "RoCE v2" and gid.strip("0:") and not gid.startswith("fe80"):
             found.append(index)
     return ", ".join(sorted(found, key=int))
@@ -174,9 +231,18 @@ def _environment(machine: Machine) -> Iterator[tuple[str, str]]:
     for name, value in (machine.environment or {}).items():
         if not _OF_ONE_RANK.fullmatch(name):
             yield f"${name}", value
-    for name, setting in (variables(machine) or {}).items():
+    for name, setting in variables(machine).items():
         if setting.file:
             yield f"{name} in {setting.file}", setting.value
 
 
-READERS: tuple[Read, ...] = (_files, _kernel_options, _gpus, _ports, _roce, _interfaces, _libraries, _environment)
+READERS: tuple[Read, ...] = (
+    _files,
+    _kernel_options,
+    _gpus,
+    _ports,
+    _roce,
+    _interfaces,
+    _libraries,
+    _environment,
+)

@@ -1,15 +1,20 @@
-"""GPUs under load: copies from and to pinned memory, with NVML samples. `load_run` measures, checks judge."""
+"""GPUs under load: copies from and to pinned memory, with NVML samples.
+
+`load_run` measures, checks judge.
+"""
 
 from collections.abc import Callable, Iterator
+from functools import wraps
 
 import msgspec
 
 from busbw.check import loopback
-from busbw.check.base import skipped, unknown
+from busbw.check.base import Check, check, skipped, unknown
 from busbw.check.machine import Machine
 from busbw.check.measuring import measured
-from busbw.check.parts import WITH_CPU
-from busbw.core.checking import Found
+from busbw.check.pcie_devices import WITH_CPU
+from busbw.check.types import Found
+from busbw.core.check_row import CheckRow
 from busbw.host.gpu_samples import Sample
 from busbw.host.source import Live, Reading, Source, Unavailable
 
@@ -28,7 +33,10 @@ class Copies(msgspec.Struct, frozen=True):
 
 
 class GpuLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU under load. `bus_id` is as in sysfs. Maxima are those of this GPU in this machine, None if NVML has none."""
+    """One GPU under load. `bus_id` is as in sysfs.
+
+    Maxima are those of this GPU in this machine, None if NVML has none.
+    """
 
     index: int
     bus_id: str
@@ -46,7 +54,7 @@ class GpuLoad(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def samples(self) -> tuple[Sample, ...]:
         """All of them."""
-        return tuple(sample for one in self.copies for sample in one.samples)
+        return tuple(sample for copies in self.copies for sample in copies.samples)
 
 
 class Load(msgspec.Struct, frozen=True):
@@ -59,7 +67,8 @@ class Load(msgspec.Struct, frozen=True):
 class Loaded(Live):
     """This machine, after a load of `seconds` on each GPU, then on each RDMA port next to a GPU.
 
-    The load runs in its own process, so that checks do not see its memory, and a hung GPU can be given up.
+    The load runs in its own process, so that checks do not see its memory, and a hung GPU can be
+    given up.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -91,15 +100,34 @@ def _run(seconds: float) -> Load:
     return Load(reason=said) if isinstance(said, str) else said
 
 
-def loaded(machine: Machine, judge: Callable[[GpuLoad], Iterator[Found]], *, over_pcie: bool) -> Iterator[Found]:
-    """The findings on each GPU; skip without a load, or `over_pcie` for a GPU with another link to its CPU; unknown if the load failed."""
+def under_load(row: CheckRow, *, over_pcie: bool) -> Callable[[Callable[[GpuLoad], Iterator[Found]]], Check]:
+    """Makes a function that judges one GPU under load the check of `row`; see `each_loaded_gpu`."""
+
+    def register(judge: Callable[[GpuLoad], Iterator[Found]]) -> Check:
+        @check(row)
+        @wraps(judge)
+        def judge_all(machine: Machine) -> Iterator[Found]:
+            return each_loaded_gpu(machine, judge, over_pcie=over_pcie)
+
+        return judge_all
+
+    return register
+
+
+def each_loaded_gpu(machine: Machine, judge: Callable[[GpuLoad], Iterator[Found]], *, over_pcie: bool) -> Iterator[Found]:
+    """The findings on each GPU; skip without a load, unknown if the load failed.
+
+    With `over_pcie` a GPU with another link to its CPU is skipped.
+    """
     reading = machine.call(CALL, _not_asked)
     load = None if reading.data is None else msgspec.json.decode(reading.data, type=Load)
     if load is None:
         yield skipped(f"judged only under load: {COMMAND}")
     elif not load.gpus:
         yield unknown(
-            "", f"no GPU could be put under load: {load.reason or 'there is none'}", fix="nvidia-smi; pip install 'busbw[cuda13]'"
+            "",
+            f"no GPU could be put under load: {load.reason or 'there is none'}",
+            fix="nvidia-smi; pip install 'busbw[cuda13]'",
         )
     for gpu in load.gpus if load else ():
         if over_pcie and gpu.name.startswith(WITH_CPU):

@@ -1,7 +1,7 @@
 """`python -m busbw.check.load_run SECONDS` prints what each GPU does under load, as JSON of a Load.
 
-GPUs run one at a time: GPUs under one PCIe switch share its uplink, and GPUs of a socket share its memory. With all at once, the shared
-link would hide a slow one.
+GPUs run one at a time: GPUs under one PCIe switch share its uplink, and GPUs of a socket share its
+memory. With all at once, the shared link would hide a slow one.
 """
 
 import os
@@ -41,11 +41,17 @@ def _gpu(gpu: Gpu, seconds: float) -> GpuLoad:
             with sampler.sampling() as samples:
                 rate = copies.run(seconds, to_device=to_device)
             done.append(Copies(direction, rate, tuple(samples)))
-        number = gpu.index if sampler.index is None else sampler.index  # CUDA counts in another order than NVML
+        # CUDA counts in another order than NVML.
+        number = gpu.index if sampler.index is None else sampler.index
         return GpuLoad(
-            index=number, bus_id=f"{gpu.bus}.0", name=gpu.name, gen_max=sampler.gen_max, width_max=sampler.width_max,
-            sm_max_mhz=sampler.sm_max_mhz, copies=tuple(done),
-        )  # fmt: skip
+            index=number,
+            bus_id=f"{gpu.bus}.0",
+            name=gpu.name,
+            gen_max=sampler.gen_max,
+            width_max=sampler.width_max,
+            sm_max_mhz=sampler.sm_max_mhz,
+            copies=tuple(done),
+        )
 
 
 def _near(bus_id: str) -> None:

@@ -1,4 +1,7 @@
-"""GPUDirect RDMA of one host: each RDMA device writes from the memory of its nearest GPU to itself, with perftest. A check judges."""
+"""GPUDirect RDMA within one host, measured with perftest.
+
+Each RDMA device writes from the memory of its nearest GPU to itself.
+"""
 
 import msgspec
 
@@ -13,7 +16,7 @@ WITHOUT_CUDA = f"ib_write_bw is built without CUDA (no --use_cuda); {perftest.BU
 
 
 class Loop(msgspec.Struct, frozen=True, kw_only=True):
-    """One port, and the GPU whose memory it read and wrote: a rate, or the reason why there is none."""
+    """One port and the GPU whose memory it read and wrote: a rate, or why there is none."""
 
     port: str
     gpu: int
@@ -34,7 +37,17 @@ def longest_s(seconds: float) -> float:
 
 
 def run(seconds: float) -> Loopback:
-    """`seconds` on each port of this machine, in a process of its own, in which CUDA counts GPUs as NVML does."""
+    """`seconds` on each port of this machine, in a process of its own.
+
+    CUDA counts GPUs as NVML does.
+    """
     environment = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    said = measured("busbw.check.loopback_run", seconds, longest_s(seconds), Loopback, what="perftest", environment=environment)
+    said = measured(
+        "busbw.check.loopback_run",
+        seconds,
+        longest_s(seconds),
+        Loopback,
+        what="perftest",
+        environment=environment,
+    )
     return Loopback(reason=said) if isinstance(said, str) else said

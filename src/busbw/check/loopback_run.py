@@ -1,6 +1,7 @@
-"""`python -m busbw.check.loopback_run SECONDS` prints what GPUDirect RDMA reaches on each port, as JSON of a Loopback.
+"""`python -m busbw.check.loopback_run SECONDS` measures GPUDirect RDMA on each port.
 
-Ports run one at a time, and listen only on the loopback address where perftest can.
+It prints a Loopback as JSON. Ports run one at a time, and listen only on the loopback address where
+perftest can.
 """
 
 import sys
@@ -8,11 +9,19 @@ from collections.abc import Iterator
 
 import msgspec
 
-from busbw.check.loopback import END_S, LISTEN_S, MOST_PORTS, NOT_INSTALLED, WITHOUT_CUDA, Loop, Loopback
+from busbw.check.loopback import (
+    END_S,
+    LISTEN_S,
+    MOST_PORTS,
+    NOT_INSTALLED,
+    WITHOUT_CUDA,
+    Loop,
+    Loopback,
+)
 from busbw.check.machine import Machine, Port
-from busbw.check.nic.links import own
-from busbw.check.parts import Part, gpus, rdma_nics
+from busbw.check.nic.links import own_ports
 from busbw.check.pcie.upstream import nearest
+from busbw.check.pcie_devices import Part, gpus, rdma_nics
 from busbw.core.errors import NoMeasurement
 from busbw.host.gids import V2, read_gids
 from busbw.host.nvml_health import read_health
@@ -42,7 +51,7 @@ def _pairs(machine: Machine) -> Iterator[tuple[Port, int]]:
         nic = nearest(gpu, rdma_nics(machine), machine)
         if nic and gpu.device.bdf in numbers:
             cards.setdefault(nic.name, gpu)
-    for port in own(machine):
+    for port in own_ports(machine):
         if port.active and port.device in cards:
             yield port, numbers[cards[port.device].device.bdf]
 
@@ -50,9 +59,15 @@ def _pairs(machine: Machine) -> Iterator[tuple[Port, int]]:
 def _loop(machine: Machine, port: Port, gpu: int, seconds: float) -> Loop:
     gids = [gid.index for gid in read_gids(machine, port.path) if gid.kind == V2 and gid.routable] if port.roce else []
     test = perftest.Test(
-        program=perftest.BANDWIDTH, device=port.device, device_port=int(port.number), gid_index=gids[0] if gids else None, size=SIZE,
-        seconds=seconds, gpu=gpu, address=HERE,
-    )  # fmt: skip
+        program=perftest.BANDWIDTH,
+        device=port.device,
+        device_port=int(port.number),
+        gid_index=gids[0] if gids else None,
+        size=SIZE,
+        seconds=seconds,
+        gpu=gpu,
+        address=HERE,
+    )
     try:
         server, number = perftest.serve(test, LISTEN_S)
         try:

@@ -1,4 +1,4 @@
-"""One machine as the checks see it: reads are cached, and what several checks need is parsed once."""
+"""One machine for the checks: reads are cached, and what several checks need is parsed once."""
 
 import json
 import os
@@ -10,14 +10,17 @@ from typing import Any, TypeVar
 from busbw.core.env import carried
 from busbw.core.topology import Host
 from busbw.host.cpu import VIRTUAL, hypervisor_bit
+from busbw.host.host_facts import read_host
 from busbw.host.interfaces import Interface, read_interfaces
 from busbw.host.nic import RDMA
-from busbw.host.read import read_host
 from busbw.host.source import Reading, Source
 
 ENVIRONMENT, USER = "environment", "euid"
-HYPERVISORS = {"QEMU": "QEMU", "Microsoft Corporation": "Hyper-V", "VMware, Inc.": "VMware", "Xen": "Xen", "Amazon EC2": "EC2",
-               "Google": "Google Compute Engine", "OpenStack Foundation": "OpenStack", "Alibaba Cloud": "Alibaba Cloud"}  # fmt: skip
+HYPERVISORS = {
+    "QEMU": "QEMU", "Microsoft Corporation": "Hyper-V", "VMware, Inc.": "VMware", "Xen": "Xen",
+    "Amazon EC2": "EC2", "Google": "Google Compute Engine", "OpenStack Foundation": "OpenStack",
+    "Alibaba Cloud": "Alibaba Cloud",
+}  # fmt: skip
 UNNAMED = "a hypervisor"
 
 
@@ -26,7 +29,10 @@ Fact = TypeVar("Fact")
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """One port of an RDMA device. `path` is its directory, `bdf` the PCI address of the device ('' if it has none)."""
+    """One port of an RDMA device.
+
+    `path` is its directory, `bdf` the PCI address of the device ('' if it has none).
+    """
 
     device: str
     number: str
@@ -48,7 +54,10 @@ class Port:
 
 
 class Machine:
-    """A machine behind a source. Every file and call is read at most once. `earlier` is an earlier reading of it, for how counters rose."""
+    """A machine behind a source. Every file and call is read at most once.
+
+    `earlier` is an earlier reading of it, for how counters rose.
+    """
 
     def __init__(self, source: Source, earlier: "Machine | None" = None) -> None:
         self.earlier = earlier  # the same machine as it was read before, without a boot in between
@@ -106,14 +115,28 @@ class Machine:
             bdf = self.target(f"{RDMA}/{device}/device")
             for number in self.names(f"{RDMA}/{device}/ports"):
                 path = f"{RDMA}/{device}/ports/{number}"
-                layer, state = self.text(f"{path}/link_layer") or "", self.text(f"{path}/state") or ""
-                found.append(Port(device, number, path, layer, state.endswith("ACTIVE"), self._netdev(device, number), bdf))
+                layer = self.text(f"{path}/link_layer") or ""
+                state = self.text(f"{path}/state") or ""
+                found.append(
+                    Port(
+                        device,
+                        number,
+                        path,
+                        layer,
+                        state.endswith("ACTIVE"),
+                        self._netdev(device, number),
+                        bdf,
+                    )
+                )
         return tuple(found)
 
     def _netdev(self, device: str, number: str) -> str:
         named = self.text(f"{RDMA}/{device}/ports/{number}/gid_attrs/ndevs/0")
         names = self.names(f"{RDMA}/{device}/device/net")
-        return named or next((name for name in names if self.text(f"/sys/class/net/{name}/dev_port") == str(int(number) - 1)), "")
+        return named or next(
+            (name for name in names if self.text(f"/sys/class/net/{name}/dev_port") == str(int(number) - 1)),
+            "",
+        )
 
     @property
     def roce_ports(self) -> tuple[Port, ...]:
@@ -135,8 +158,8 @@ class Machine:
     def hypervisor(self) -> str:
         """The hypervisor under this machine; '' on bare metal.
 
-        An x86 CPU sets a bit for all guests, which decides if it is known: containers, small virtual machines and cloud bare metal have no
-        DMI or a misleading one. DMI gives the name.
+        An x86 CPU sets a bit for all guests, which decides if it is known: containers, small
+        virtual machines and cloud bare metal have no DMI or a misleading one. DMI gives the name.
         """
         bit = self.call(VIRTUAL, hypervisor_bit).text
         return "" if bit == "0" else self._named_hypervisor() or (UNNAMED if bit == "1" else "")
@@ -154,7 +177,8 @@ class Machine:
     def container(self) -> bool:
         """Whether this is a container.
 
-        With cgroup v2 a container's cgroup is `/`, and containerd creates no marker file. But every runtime mounts a file over /etc/hosts.
+        With cgroup v2 a container's cgroup is `/`, and containerd creates no marker file. But every
+        runtime mounts a file over /etc/hosts.
         """
         marked = self.read("/.dockerenv").data is not None or self.read("/run/.containerenv").data is not None
         groups = self.text("/proc/1/cgroup") or ""
@@ -164,7 +188,10 @@ class Machine:
 
     @cached_property
     def environment(self) -> Mapping[str, str] | None:
-        """Variables that affect communication, with likely secrets masked; None if a snapshot lacks them."""
+        """Variables that affect communication, with likely secrets masked.
+
+        None if a snapshot lacks them.
+        """
         text = self.call(ENVIRONMENT, lambda: json.dumps(carried(os.environ))).text
         return dict(json.loads(text)) if text else None
 
@@ -175,7 +202,10 @@ class Machine:
 
 
 def understood(read: Callable[[Machine], Iterable[Fact]], machine: Machine) -> Iterator[Fact]:
-    """What `read` gives until it meets what it does not understand: files of a broken machine, and snapshots, may hold anything."""
+    """What `read` gives until it meets what it does not understand.
+
+    Files of a broken machine, and snapshots, may hold anything.
+    """
     try:
         yield from read(machine)
     except Exception:  # noqa: BLE001 - the check that reads the same says what is wrong with it

@@ -1,4 +1,7 @@
-"""Measurements that checks make on this machine, each in a process of its own: what hangs or crashes there can be given up."""
+"""Measurements that checks make on this machine, each in a process of its own.
+
+What hangs or crashes there can be given up.
+"""
 
 import os
 import subprocess
@@ -13,17 +16,28 @@ Answer = TypeVar("Answer")
 
 
 def measured(
-    module: str, seconds: float, limit_s: float, kind: type[Answer], *, what: str, environment: dict[str, str] | None = None
+    module: str,
+    seconds: float,
+    limit_s: float,
+    kind: type[Answer],
+    *,
+    what: str,
+    environment: dict[str, str] | None = None,
 ) -> Answer | str:
-    """The answer of `python -m module seconds`, which prints it as JSON, or a text about `what` that says why there is none.
+    """The answer of `python -m module seconds`, which prints it as JSON.
 
-    The process is killed after `limit_s` seconds with all that it started. They stay in the group of this process, which
-    `host.limited` kills when it gives up.
+    A text about `what` says why there is none. The process is killed after `limit_s` seconds with
+    all that it started. They stay in the group of this process, which `host.limited` kills when it
+    gives up.
     """
     process = subprocess.Popen(
-        (sys.executable, "-m", module, str(seconds)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env=os.environ | (environment or {}), preexec_fn=die_with_parent,
-    )  # fmt: skip
+        (sys.executable, "-m", module, str(seconds)),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | (environment or {}),
+        preexec_fn=die_with_parent,
+    )
     with process:
         try:
             out, error = process.communicate(timeout=limit_s)

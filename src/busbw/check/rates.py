@@ -1,4 +1,4 @@
-"""How fast counters rise: from an earlier reading of the machine, never from its uptime. A counter may have risen in a minute of it."""
+"""How fast counters rise: from an earlier reading of the machine, never from its uptime."""
 
 import math
 from collections.abc import Sequence
@@ -7,9 +7,9 @@ from datetime import datetime
 
 from busbw.check.machine import Machine
 from busbw.core.counters import Counter, Kind, Owner
+from busbw.core.telemetry import increase
 from busbw.core.units import span
-from busbw.core.vitals import increase
-from busbw.core.watched import BY_NAME
+from busbw.core.watch_counters import BY_NAME
 from busbw.host.settings import uptime
 from busbw.host.source import once
 
@@ -23,7 +23,10 @@ HOUR_S, DAY_S = 3600, 86400
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """One counter. `netdev` is '' for counters of the RDMA port itself. `rise` is since the earlier reading, None if that is not known."""
+    """One counter. `netdev` is '' for counters of the RDMA port itself.
+
+    `rise` is since the earlier reading, None if that is not known.
+    """
 
     name: str
     value: int
@@ -33,7 +36,7 @@ class Count:
 
     @property
     def saturated(self) -> bool:
-        """Whether it stands at the largest value that its bits hold, where it stays: later events are not counted."""
+        """Whether it stays at the largest value that its bits hold: it misses later events."""
         row = BY_NAME.get(self.name)
         return row is not None and row.saturates and self.value == (1 << row.bits) - 1
 
@@ -47,7 +50,10 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Counters over a time, which `since` tells: their rises since the earlier reading, else all since the driver was loaded."""
+    """Counters over a time: how they rose since the earlier reading, else their values.
+
+    `since` tells which.
+    """
 
     counts: tuple[Count, ...]
     since: str
@@ -55,7 +61,10 @@ class Window:
 
 
 def risen(name: str, before: int, now: int) -> int | None:
-    """How much a counter rose; None if it was saturated before. What a counter shows after a reset is new."""
+    """How much a counter rose; None if it was saturated before.
+
+    What a counter shows after a reset is new.
+    """
     row = BY_NAME.get(name) or Counter(name, Owner.RDMA, "", Kind.LOSS, "")
     if row.saturates and now >= 1 << row.bits:  # the driver has a wider one
         return now - before if now >= before else now
@@ -72,7 +81,7 @@ def with_rises(now: Sequence[Count], before: Sequence[Count]) -> list[Count]:
 def window(machine: Machine, found: Sequence[Count]) -> Window:
     """The rises as values if all are known, else the totals."""
     seconds = interval_s(machine)
-    rises = [replace(one, value=one.rise) for one in found if one.rise is not None]
+    rises = [replace(count, value=count.rise) for count in found if count.rise is not None]
     if seconds is None or len(rises) < len(found):
         return Window(tuple(found), LOADED)
     return Window(tuple(rises), f"in {span(seconds)}", seconds)
@@ -95,7 +104,10 @@ def interval_s(machine: Machine) -> float | None:
 
 
 def too_fast(by: int, seconds: float, per_hour: float) -> bool:
-    """Whether so many events show a rate above `per_hour`: by Chernoff's bound, fewer may be chance."""
+    """Whether so many events show a rate above `per_hour`.
+
+    By Chernoff's bound, fewer may be chance.
+    """
     expected = per_hour * seconds / HOUR_S
     if by <= expected:
         return False

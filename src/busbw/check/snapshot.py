@@ -5,7 +5,7 @@ from busbw.check.expect.learn import learn
 from busbw.check.facts import facts
 from busbw.check.machine import Machine
 from busbw.check.trend import error_counts
-from busbw.host.recording import Recording
+from busbw.host.snapshot import Recording
 from busbw.host.source import Source
 
 

@@ -1,4 +1,4 @@
-"""Error counts of links in snapshots over time: how they grew, and which link differs from the others."""
+"""Error counts of links in snapshots over time: how they grew, and which link differs."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -8,23 +8,32 @@ from pathlib import Path
 
 import msgspec
 
+from busbw.check.error_growth_types import Growth, Odd, TrendReport, odd_ones
 from busbw.check.examine import HOSTNAME
 from busbw.check.machine import Machine, understood
 from busbw.check.nic.links import cabled, counts
-from busbw.check.pcie import aer
+from busbw.check.pcie.errors import aer_counts
 from busbw.check.rates import BOOT, TIME
 from busbw.core.counters import Counter as Row
 from busbw.core.counters import Kind, Owner
 from busbw.core.errors import UsageError
-from busbw.core.trending import Growth, Odd, TrendReport, odd_ones
-from busbw.core.vitals import increase
-from busbw.core.watched import BY_NAME
+from busbw.core.telemetry import increase
+from busbw.core.watch_counters import BY_NAME
 from busbw.host.nvml_health import read_health
-from busbw.host.recording import recorded
+from busbw.host.snapshot import recorded
 
 NVLINK, PORT, PCIE = "NVLink", "port", "PCIe device"
-FILES = tuple(f"counters/{name}" for name in ("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors",
-                                              "local_link_integrity_errors", "excessive_buffer_overrun_errors"))  # fmt: skip
+FILES = tuple(
+    f"counters/{name}"
+    for name in (
+        "symbol_error",
+        "link_error_recovery",
+        "link_downed",
+        "port_rcv_errors",
+        "local_link_integrity_errors",
+        "excessive_buffer_overrun_errors",
+    )
+)
 STATISTICS = "rx_crc_errors_phy|rx_symbol_err_phy|rx_pcs_symbol_err_phy|link_down_events_phy"
 Key = tuple[str, str, str]  # kind, link, counter
 
@@ -54,14 +63,14 @@ def _nvlinks(machine: Machine) -> Iterator[tuple[Key, int]]:
 def _ports(machine: Machine) -> Iterator[tuple[Key, int]]:
     for port in cabled(machine):
         found = counts(machine, port, FILES, STATISTICS)
-        for one in found if isinstance(found, list) else ():
-            yield (PORT, f"{port.name} {one.netdev}".rstrip(), one.name), one.value
+        for count in found if isinstance(found, list) else ():
+            yield (PORT, f"{port.name} {count.netdev}".rstrip(), count.name), count.value
 
 
 def _slots(machine: Machine) -> Iterator[tuple[Key, int]]:
     for kind in ("correctable", "nonfatal", "fatal"):
-        for one in aer.counts(machine, kind).read:
-            yield (PCIE, one.bdf, f"AER {kind}"), one.total
+        for device in aer_counts(machine, kind).read:
+            yield (PCIE, device.bdf, f"AER {kind}"), device.total
 
 
 def take(file: str) -> Taken:
@@ -81,20 +90,32 @@ def trend(files: Sequence[str]) -> TrendReport:
     for file in files:
         taken = take(file)
         by_host[taken.host].append(taken)
-    reasons = {host: "only one snapshot" for host, taken in by_host.items() if len({one.at for one in taken}) < 2}
-    compared = {host: sorted(taken, key=lambda one: one.at) for host, taken in by_host.items() if host not in reasons}
+    reasons: dict[str, str] = {}
+    compared: dict[str, list[Taken]] = {}
+    for host, snapshots in by_host.items():
+        if len({taken.at for taken in snapshots}) < 2:
+            reasons[host] = "only one snapshot"
+        else:
+            compared[host] = sorted(snapshots, key=lambda taken: taken.at)
     if not compared:
-        raise UsageError(f"no host has two snapshots of different times among {len(files)} files", "busbw snapshot -o FILE, again later")
+        raise UsageError(
+            f"no host has two snapshots of different times among {len(files)} files",
+            "busbw snapshot -o FILE, again later",
+        )
     growths = [growth for host, taken in sorted(compared.items()) for growth in _of_host(host, taken)]
-    reasons |= dict.fromkeys(compared.keys() - {one.host for one in growths}, "no error counter of a link is in all its snapshots")
+    reasons |= dict.fromkeys(
+        compared.keys() - {one.host for one in growths},
+        "no error counter of a link is in all its snapshots",
+    )
     kinds: dict[tuple[str, str], list[Growth]] = defaultdict(list)
     for growth in growths:
         kinds[growth.kind, growth.counter].append(growth)
     odd = [one for alike in kinds.values() for one in odd_ones(alike)]
+    links = {(growth.kind, growth.host, growth.link) for growth in growths}
     return TrendReport(
         hosts=sorted(compared),
         hours=max((_hours(taken) for taken in compared.values()), default=0.0),
-        links=dict(Counter(kind for kind, _, _ in {(one.kind, one.host, one.link) for one in growths})),
+        links=dict(Counter(kind for kind, _, _ in links)),
         odd=sorted(odd, key=_chance),
         grown=sorted((one for one in growths if one.by), key=lambda one: -one.by),
         reasons=dict(sorted(reasons.items())),
@@ -111,13 +132,20 @@ def _hours(taken: Sequence[Taken]) -> float:
 
 def _of_host(host: str, taken: Sequence[Taken]) -> Iterator[Growth]:
     """The growth of every counter that is in all snapshots."""
-    everywhere = set.intersection(*(set(one.counts) for one in taken))
+    everywhere = set.intersection(*(set(snapshot.counts) for snapshot in taken))
     for key in sorted(everywhere):
         steps = [_step(key[2], before, after, key) for before, after in pairwise(taken)]
         yield Growth(
-            host=host, kind=key[0], link=key[1], counter=key[2], by=sum(by for by, _ in steps), hours=_hours(taken),
-            grown=sum(by > 0 for by, _ in steps), periods=len(steps), at_least=any(more for _, more in steps),
-        )  # fmt: skip
+            host=host,
+            kind=key[0],
+            link=key[1],
+            counter=key[2],
+            by=sum(by for by, _ in steps),
+            hours=_hours(taken),
+            grown=sum(by > 0 for by, _ in steps),
+            periods=len(steps),
+            at_least=any(more for _, more in steps),
+        )
 
 
 def _step(name: str, before: Taken, after: Taken, key: Key) -> tuple[int, bool]:

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import click
 
-from busbw.capture.files import load
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
 from busbw.core.env import CAPTURE
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.exits import Exit
-from busbw.core.pattern_lines import lines
 from busbw.host import net_plugin
-from busbw.launch import environment, gloo, wrap
+from busbw.launch import environment, gloo, wrap_command
 from busbw.measure.record import save
-from busbw.views import pattern as view
+from busbw.pattern import text as view
+from busbw.pattern.files import load
+from busbw.pattern.pattern_lines import lines
 
 FILE = "pattern.jsonl"
 NOT_GLOO = "capture records NCCL alone"
@@ -57,7 +57,7 @@ def command(folder: Path, mode: str, command_line: tuple[str, ...]) -> int:
         raise UsageError(f"{folder}: {error.strerror}", "name a folder that can be made") from error
     watch = gloo.Watch(os.getpid(), lambda: any(folder.iterdir()), _uses_gloo)
     with contextlib.nullcontext(watch) if word else watch:
-        code = wrap.run(wrap.command_line(command_line, variables), {**os.environ, **variables})
+        code = wrap_command.run(wrap_command.command_line(command_line, variables), {**os.environ, **variables})
     return _report(folder, code, by_gloo=bool(word or watch.rank))
 
 

@@ -10,28 +10,28 @@ from typing import Any
 import click
 import msgspec
 
-from busbw.check import cluster, load, loopback
+from busbw.check import cluster, launch_text, load, loopback
+from busbw.check import text as view
 from busbw.check.base import Check
 from busbw.check.doctor import examination
-from busbw.check.doctor.patient import Patient
+from busbw.check.doctor.launch_context import LaunchContext
 from busbw.check.expect.judging import Expect, judge
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS, ROWS, find_of_machine, find_row
+from busbw.check.types import CheckReport
 from busbw.cli import check_command, check_expect, check_job, check_rates, check_trend
 from busbw.cli.check_output import FORMATS, Output
 from busbw.cli.parameters import Seconds, Span, given, not_empty
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
-from busbw.core.checking import CheckReport, CheckRow, Layer
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.errors import BusbwError, UsageError
 from busbw.core.exits import Exit
 from busbw.core.finding import Verdict
 from busbw.host.limited import CALL_S, within
-from busbw.host.recording import recorded
+from busbw.host.snapshot import recorded
 from busbw.host.source import Live, Source
 from busbw.launch.hosts import parse_hosts, read_hostfile
-from busbw.views import checks as view
-from busbw.views import launch_doctor
 
 
 def _known(_context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -237,16 +237,14 @@ def launch(hosts: str, hostfile: str, ifname: str, engine: str, limit_s: float, 
     named = read_hostfile(hostfile) if hostfile else parse_hosts(hosts) if hosts else ()
     if len(named) < 2:
         raise UsageError("busbw check launch needs two hosts or more", "name them: --hosts h1:8,h2:8")
-    patient, done = Patient(named, limit_s, ifname, engine), []
-    for stage in examination.stages(patient):
+    context, done = LaunchContext(named, limit_s, ifname, engine), []
+    for stage in examination.stages(context):
         done.append(stage)
         if format_name == "table":
-            answer(launch_doctor.stage(stage, width()))
-    found = examination.diagnosis(patient, done)
+            answer(launch_text.stage(stage, width()))
+    found = examination.diagnosis(context, done)
     answer(
-        msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n"
-        if format_name == "json"
-        else launch_doctor.commands(found)
+        msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n" if format_name == "json" else launch_text.commands(found)
     )
     return int(Exit.BAD if found.failed else Exit.OK)
 

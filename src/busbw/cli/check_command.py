@@ -5,18 +5,18 @@ import sys
 import click
 import msgspec
 
+from busbw.check import command_text
 from busbw.check.command import report
 from busbw.check.machine import Machine
+from busbw.check.types import CommandReport
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
-from busbw.core.checking import CommandReport
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
 from busbw.core.finding import Verdict
 from busbw.core.given_file import SMALL, read_stream
 from busbw.host.limited import within
 from busbw.host.source import Live
-from busbw.views import command_lines
 
 LIMIT_S = 60.0  # for what is read of this machine
 
@@ -40,7 +40,7 @@ def command(words: tuple[str, ...], alone: bool, everything: bool, format_name: 
     if format_name == "json":
         answer(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
     else:
-        answer(command_lines.text(found, width(), everything=everything))
+        answer(command_text.text(found, width(), everything=everything))
     return int(_exit(found))
 
 

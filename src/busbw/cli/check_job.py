@@ -3,7 +3,6 @@
 import click
 import msgspec
 
-from busbw.capture.outstanding import outstanding
 from busbw.cli.parameters import Seconds, not_empty
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
@@ -11,9 +10,10 @@ from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
 from busbw.core.finding import Verdict
 from busbw.host import ras as service
+from busbw.job import text as view
 from busbw.job.driver import examine
 from busbw.launch.hosts import parse_hosts, read_hostfile
-from busbw.views import job as view
+from busbw.pattern.pending_collective import outstanding
 
 EXITS = {Verdict.PASS: Exit.OK, Verdict.FAIL: Exit.BAD}
 

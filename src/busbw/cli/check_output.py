@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 import msgspec
 
+from busbw.check import rdma_qos_check
+from busbw.check import text as view
+from busbw.check.overall import exit_code, overall, worst
+from busbw.check.types import CheckReport, ClusterReport
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
-from busbw.core.checking import CheckReport, ClusterReport
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict
-from busbw.core.overall import exit_code, overall, worst
-from busbw.views import checks as view
-from busbw.views import rdma_qos_check
 
 FORMATS = ("table", "json", "rdma_qos_check")
 NAGIOS_WORST_LAST = (0, 1, 3, 2)

@@ -8,7 +8,7 @@ from busbw.check.earlier import compare, read_now, read_then
 from busbw.check.machine import Machine
 from busbw.core.errors import UsageError
 from busbw.host.limited import within
-from busbw.host.recording import parse_archive
+from busbw.host.snapshot import parse_archive
 from busbw.host.source import Live, Source
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from busbw.cli.alternate import alternate
+from busbw.cli.ab_runs import alternate
 from busbw.cli.history_options import LAST, db_option
 from busbw.cli.parameters import Share, given, not_empty
 from busbw.cli.streams import answer, talk
@@ -16,12 +16,12 @@ from busbw.core.errors import BusbwError, UsageError
 from busbw.core.exits import Exit
 from busbw.core.history import machine
 from busbw.core.sizes import counted
+from busbw.history import comparison
 from busbw.history.baseline import baseline
 from busbw.history.store import opened
 from busbw.stats.compare import Named, compare
 from busbw.stats.history import Times
 from busbw.stats.judging import Limits
-from busbw.views import comparison
 
 FORMATS: dict[str, Callable[[Comparison], str]] = {
     "text": lambda compared: comparison.text(compared, width()),

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import click
 
+from busbw.check import text as check_text
 from busbw.check.registry import find_row
 from busbw.cli.parameters import not_empty
 from busbw.cli.shared_options import format_option
@@ -16,14 +17,14 @@ from busbw.core.cells import headline
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.exits import Exit
 from busbw.core.result import Result
+from busbw.model import explanation_text, system_text
 from busbw.model.estimate import Setting
 from busbw.model.explain import Measured, explain
 from busbw.model.measured_system import DESCRIBE, of_result, shape
 from busbw.model.nccl.choice import allowed
 from busbw.model.nccl.constants import of_number, release
 from busbw.model.systems import MOST_HOSTS, System
-from busbw.views import checks, described, explanation
-from busbw.views.formats import no_headline
+from busbw.ui.number_formats import no_headline
 
 MEASURE = "measure one: busbw run all_reduce --json run.json"
 _CHECK = re.compile(r"[Bb][Ww]\d{3}")
@@ -47,7 +48,7 @@ def command(
     check, like BW070, print its page.
     """
     if _CHECK.fullmatch(file):
-        answer(checks.page(find_row(file), width()))
+        answer(check_text.page(find_row(file), width()))
         return int(Exit.OK)
     result = read_sweep(file, collective, table)
     figure = headline(result)
@@ -66,7 +67,7 @@ def command(
     row = result.spec.row
     setting = Setting(found, release(nccl) if nccl else of_number(result.library.nccl), allowed(result.environment, row.name))
     told = explain(Measured(row, hosts, per_host, figure, file), setting, source)
-    answer(described.json(told) if format_name == "json" else explanation.text(told, width()))
+    answer(system_text.json(told) if format_name == "json" else explanation_text.text(told, width()))
     return int(Exit.OK if told.fits else Exit.BAD)
 
 

@@ -18,12 +18,12 @@ from busbw.core.exits import Exit
 from busbw.core.history import Basis, Check, Standing
 from busbw.core.sizes import format_size, parse_size
 from busbw.history import exported
+from busbw.history import text as view
 from busbw.history.baseline import baseline
+from busbw.history.setup_diff import changes
 from busbw.history.store import opened
+from busbw.report import result_json
 from busbw.stats.history import TOLERANCE, check
-from busbw.views import history as view
-from busbw.views import result_json
-from busbw.views.changes import changes
 
 MOST_TOLERATED = 1.5  # a ratio that may still be called fine, if the user says so
 STANDINGS = {Standing.FINE: Exit.OK, Standing.SLOWER: Exit.BAD, Standing.UNKNOWN: Exit.UNKNOWN}

@@ -16,8 +16,8 @@ from busbw.core.sizes import counted
 from busbw.history import exported
 from busbw.history.store import History, opened
 from busbw.measure.record import check_writable, save
-from busbw.views import result_json
-from busbw.views.registry import VIEWS, render, view
+from busbw.report import result_json
+from busbw.report.registry import VIEWS, render, view
 
 
 @click.command("show", context_settings=HELP)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from busbw.cli import horovodrun_build, horovodrun_elastic, horovodrun_others
+from busbw.cli import horovodrun_build, horovodrun_elastic, horovodrun_ignored
 from busbw.cli.parameters import File, not_empty
 from busbw.cli.shared_options import options
 from busbw.cli.streams import answer, talk
@@ -18,7 +18,7 @@ from busbw.core.version import __version__
 from busbw.horovod import __version__ as API_VERSION
 from busbw.horovod import shim
 from busbw.launch import hosts, mpirun
-from busbw.session.where import FORWARDED, Where, forwarded
+from busbw.measure.target import FORWARDED, Where, forwarded
 
 # Arguments after COMMAND belong to it.
 _SETTINGS = {"help_option_names": ["-h", "--help"], "allow_interspersed_args": False}
@@ -70,7 +70,7 @@ _tuning_options = [
 @click.option(
     "-cb", "--check-build", is_flag=True, is_eager=True, expose_value=False, callback=horovodrun_build.show, help="print what is available"
 )
-@options(*_tuning_options, *horovodrun_elastic.options, *horovodrun_others.options)
+@options(*_tuning_options, *horovodrun_elastic.options, *horovodrun_ignored.options)
 @click.argument("args", nargs=-1, required=True, metavar="COMMAND...")
 def command(
     ranks: int | None,

@@ -13,12 +13,12 @@ from busbw.core.exits import Exit
 from busbw.core.sizes import parse_size
 from busbw.core.sweep import SweepSpec, check_spec
 from busbw.core.traffic import Traffic, traffic
-from busbw.measure.matrices import Matrices
-from busbw.model.levels import ideals
+from busbw.measure.alltoallv_matrices import Matrices
+from busbw.model import ideal_text, system_text
+from busbw.model.ceilings import ideals
 from busbw.model.nccl.constants import release
 from busbw.model.predict import check
 from busbw.model.systems import MOST_HOSTS
-from busbw.views import described, ideal
 
 
 @click.command("ideal", context_settings={"help_option_names": ["-h", "--help"]})
@@ -45,7 +45,7 @@ def command(
         raise UsageError("with one rank, or without bytes, no data crosses a link", "give --nodes, --gpus and --size for more")
     moved = _traffic(row.name, counts, nbytes, nodes, gpus or found.gpus) if counts else None
     levels = ideals(row, found, nodes, gpus or found.gpus, nbytes, table, source, traffic=moved)
-    answer(described.json(levels) if format_name == "json" else ideal.text(levels, width()))
+    answer(system_text.json(levels) if format_name == "json" else ideal_text.text(levels, width()))
     return int(Exit.OK)
 
 

@@ -12,10 +12,10 @@ from busbw.cli.parameters import Share, not_empty
 from busbw.cli.streams import answer, talk
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.exits import Exit
-from busbw.core.labs import FEWEST, MOST, Lab, LabHost, LabSpec, Shape
 from busbw.core.units import parse_bit_rate, parse_delay
-from busbw.lab import building, entering, everywhere
-from busbw.views import lab as view
+from busbw.lab import building, exec_all, host_exec
+from busbw.lab import text as view
+from busbw.lab.types import FEWEST, MOST, Lab, LabHost, LabSpec, Shape
 
 HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -75,7 +75,7 @@ def exec_(name: str, on_all: bool, words: tuple[str, ...]) -> int:
     building.check_hosts(lab, lab.hosts if on_all else [lab.host(words[0])])
     try:
         if on_all:
-            return everywhere.run(lab, line, os.environ, lambda text: answer(f"{text}\n"), talk)
+            return exec_all.run(lab, line, os.environ, lambda text: answer(f"{text}\n"), talk)
         _become(lab, lab.host(words[0]), line)
     except OSError as error:
         raise NoMeasurement(
@@ -85,9 +85,9 @@ def exec_(name: str, on_all: bool, words: tuple[str, ...]) -> int:
 
 def _become(lab: Lab, host: LabHost, line: Sequence[str]) -> NoReturn:
     """This process becomes the command. OSError."""
-    argv = entering.enter(lab, host, *line)
+    argv = host_exec.enter(lab, host, *line)
     sys.stdout.flush()
-    os.execvpe(argv[0], argv, entering.environment(lab, host, os.environ))
+    os.execvpe(argv[0], argv, host_exec.environment(lab, host, os.environ))
 
 
 @command.command("status", context_settings=HELP)

@@ -15,20 +15,20 @@ from busbw.cli.parameters import File, Seconds, argv, not_empty
 from busbw.cli.shared_options import result_file, result_options
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
-from busbw.core import wire
+from busbw.core import json_codec
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.exits import Exit
 from busbw.core.finding import Verdict
 from busbw.core.given_file import read_whole
-from busbw.core.linking import METHODS, PERFTEST, TCP, LinkReport, LinkSpec, SuspectReport
 from busbw.core.sizes import parse_size
 from busbw.engines.registry import AUTO, BY_NAME
 from busbw.launch.hosts import Host, parse_hosts, read_hostfile
-from busbw.link import judging
+from busbw.link import findings
+from busbw.link import html as link_html
+from busbw.link import text as view
 from busbw.link.driver import Tournament
+from busbw.link.types import METHODS, PERFTEST, TCP, LinkReport, LinkSpec, SuspectReport
 from busbw.measure.record import save
-from busbw.views import link as view
-from busbw.views import link_html, link_png
 
 GBIT = 1e9 / 8
 FORMATS = ("table", "json")
@@ -58,13 +58,12 @@ FORMATS = ("table", "json")
 )
 @click.option("--result", type=File(), help="print this result of an earlier test instead of measuring")
 @click.option("--html", type=File(), help="write a page with heat maps to this file")
-@click.option("--png", type=File(), help="write the heat maps to this file")
 @click.option("--format", "format_name", type=click.Choice(FORMATS), default="table", show_default=True, help="output on stdout")
 @click.option("--node", is_flag=True, hidden=True)
 @result_options
 def command(
     hosts: str, hostfile: Path | None, rails: tuple[str, ...], size: str, line_rate: float | None, launch_limit_s: float,
-    suspect: str | None, collective: str, engine: str, result: Path | None, html: Path | None, png: Path | None, format_name: str,
+    suspect: str | None, collective: str, engine: str, result: Path | None, html: Path | None, format_name: str,
     node: bool, json_name: str, force: bool, **fields: Any,
 ) -> int:  # fmt: skip
     """Measure the links between hosts: every pair, in both directions, and small messages.
@@ -78,10 +77,10 @@ def command(
     if node:
         return _node()
     _fit(click.get_current_context(), bool(suspect), result is not None)
-    for option, file in (("--json", result_file(json_name)), ("--html", html), ("--png", png)):
+    for option, file in (("--json", result_file(json_name)), ("--html", html)):
         if file is not None and file.exists() and not force:
             raise UsageError(f"{option} {file}: the file exists", "name another file, or replace it with --force")
-    output = Output(html, png, format_name, json_name)
+    output = Output(html, format_name, json_name)
     if result is not None:
         return output.print(_read(result))
     named = _hosts(hosts, hostfile)
@@ -100,7 +99,7 @@ def command(
 def _fit(context: click.Context, suspect: bool, result: bool) -> None:
     """UsageError for a given option that would be ignored."""
     given = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    shown = {"result", "html", "png", "format_name", "force"}
+    shown = {"result", "html", "format_name", "force"}
     if result:
         ignored, why = given - shown, "--result prints an earlier test"
     elif suspect:
@@ -124,7 +123,6 @@ class Output:
     """Where a report goes."""
 
     html: Path | None
-    png: Path | None
     format_name: str
     json_name: str
 
@@ -132,7 +130,7 @@ class Output:
         """Write --json."""
         file = result_file(self.json_name)
         if file is not None:
-            save(wire.encode(report) + b"\n", file)
+            save(json_codec.encode(report) + b"\n", file)
 
     @property
     def as_json(self) -> bool:
@@ -140,15 +138,13 @@ class Output:
         return self.format_name == "json" or self.json_name == "-"
 
     def print(self, report: LinkReport) -> int:
-        """Print a report, write its page and image, and return its exit code."""
+        """Print a report, write its page, and return its exit code."""
         if self.html is not None:
             save(link_html.page(report), self.html, shared=True)
-        if self.png is not None:
-            save(link_png.render(report), self.png, shared=True)
-        answer(wire.encode(report).decode() + "\n" if self.as_json else view.render(report, width()))
+        answer(json_codec.encode(report).decode() + "\n" if self.as_json else view.render(report, width()))
         if report.bad():
             return int(Exit.BAD)
-        missing = any(finding.id == judging.HOST for finding in report.findings)
+        missing = any(finding.id == findings.HOST for finding in report.findings)
         judged = any(finding.verdict is Verdict.PASS for finding in report.findings)
         return int(Exit.OK if judged and not missing else Exit.UNKNOWN)
 
@@ -172,7 +168,7 @@ def _search(search: Search, output: Output) -> int:
     except KeyboardInterrupt:
         interrupted = True
     report = search.report
-    answer(wire.encode(report).decode() + "\n" if output.as_json else view.render_suspects(report, width()))
+    answer(json_codec.encode(report).decode() + "\n" if output.as_json else view.render_suspects(report, width()))
     return int(Exit.INTERRUPTED if interrupted else suspect_exit(report))
 
 
@@ -185,7 +181,7 @@ def suspect_exit(report: SuspectReport) -> Exit:
 
 def _read(file: Path) -> LinkReport:
     try:
-        return wire.decode(read_whole(file), LinkReport)
+        return json_codec.decode(read_whole(file), LinkReport)
     except OSError as error:
         raise UsageError(f"--result {file}: {error.strerror}", "name a file that busbw link --json wrote") from error
     except ValueError as error:

@@ -6,14 +6,14 @@ from busbw.cli.parameters import argv
 from busbw.cli.streams import talk
 from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
-from busbw.core.linking import Run, Suspect, SuspectReport, bits_text
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.core.version import __version__
 from busbw.launch.hosts import Host
 from busbw.link import suspects
 from busbw.link.driver import now
 from busbw.link.repeats import SLOW
-from busbw.session.api import run
+from busbw.link.types import Run, Suspect, SuspectReport, bits_text
+from busbw.measure.api import run
 
 WAYS = ("hosts", "pairs")
 

@@ -19,6 +19,7 @@ from busbw.core.exits import Exit
 from busbw.core.garbage import collect_seldom
 from busbw.core.version import __version__
 
+_LOG = "BUSBW_LOG"  # core.log, which a start without it need not import
 _PERF = re.compile(r"^(\w+?)_perf(_mpi)?$")
 
 
@@ -32,10 +33,13 @@ class _Lazy(click.Group):
         row = BY_NAME.get(cmd_name)
         if row is None:
             return None
+        from busbw.cli.verbose import add_verbose
+
         command = with_examples(import_module(f"busbw.cli.{cmd_name}").command, row)
+        add_verbose(command)
         if not ctx.resilient_parsing:
             return command
-        from busbw.cli.completing import completing  # a shell asks
+        from busbw.cli.shell_completion import completing  # a shell asks
 
         return completing(command, cmd_name)
 
@@ -67,6 +71,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     program, *args = sys.argv if argv is None else argv
     with contextlib.suppress(RuntimeError):  # the user has no home directory
         os.environ.setdefault("HOME", str(Path.home()))  # services lack it, and Open MPI does not start without it
+    if _LOG in os.environ:
+        from busbw.core import log
+
+        try:
+            log.from_environment()
+        except UsageError as error:
+            talk(error.render())
+            return int(error.exit)
     if _PERF.match(Path(program).name):
         from busbw.cli.perf import perf
 

@@ -11,9 +11,9 @@ from busbw.cli.run import command as run_command
 from busbw.cli.shared_options import options
 from busbw.cli.streams import answer
 from busbw.core.errors import UsageError
-from busbw.launch.manifest import daemonset, kubernetes, mpijob, preflight, prolog, sbatch
+from busbw.launch.manifest import daemonset, kubernetes, mpijob, sbatch
 from busbw.launch.manifest.plan import DEFAULT, plan
-from busbw.launch.manifest.steps import Steps
+from busbw.launch.manifest.steps import Steps, preflight, prolog
 
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
@@ -98,7 +98,7 @@ def _parsed(option: str, command: click.Command, text: str) -> list[str]:
 @_step_options
 def prolog_command(**steps: Any) -> int:
     """Print a prolog for Slurm: `busbw manifest prolog > /etc/slurm/busbw-prolog.sh && chmod +x /etc/slurm/busbw-prolog.sh`."""
-    answer(prolog.text(_steps(**steps)))
+    answer(prolog(_steps(**steps)))
     return 0
 
 
@@ -112,7 +112,7 @@ def preflight_command(image: str, gpus_per_host: int, rdma: str, **steps: Any) -
 
     `kubectl patch --local -f job.yaml --patch-file preflight.json -o yaml | kubectl create -f -`
     """
-    answer(preflight.text(image, kubernetes.resources(gpus_per_host, rdma), _steps(**steps)))
+    answer(preflight(image, kubernetes.resources(gpus_per_host, rdma), _steps(**steps)))
     return 0
 
 

@@ -12,20 +12,20 @@ from busbw.cli.terminal import width
 from busbw.core.cells import headline
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.exits import Exit
-from busbw.core.frontend_texts import render
-from busbw.core.reports import Working
-from busbw.core.result import AnyResult, Result, TrainResult
-from busbw.measure.events import Ended, Event, Iteration, Note, RowDone, Started, Trained
+from busbw.core.rank_messages import Working
+from busbw.core.result import Outcome, Result
+from busbw.measure.events import Ended, Event, Note, RowDone, Started
+from busbw.measure.launch_plan import LauncherCommand
 from busbw.measure.record import Record
-from busbw.session.outside import LauncherCommand
-from busbw.session.sink import OWN, Frontend, Sink
-from busbw.views import training
-from busbw.views.registry import View
+from busbw.measure.sink import OWN, Frontend, Sink
+from busbw.report.registry import View
+from busbw.train import text as train_text
+from busbw.train.kinds import Iteration, Trained, TrainResult
 
 BRIEF = "brief"
 
 
-def exit_code(result: AnyResult | None, format_name: str = "") -> int:
+def exit_code(result: Outcome | None, format_name: str = "") -> int:
     """0 for a good result, 1 for wrong data; of a sweep as a brief line, 3 where no cell is precise enough for its figure."""
     if result and result.wrong():
         return int(Exit.BAD)
@@ -65,7 +65,8 @@ class Output(Sink):
         super().take(event)
         if self.record.problem and not self._warned:
             self._warned = True
-            talk(f"warning: {render(self.record.problem.message)}; measuring continues, and the file will be tried again")
+            problem = self.record.problem.message
+            talk(f"warning: {problem}; measuring continues, and the file will be tried again")
         try:
             if isinstance(event, Note):
                 self.print_note(event)
@@ -77,7 +78,7 @@ class Output(Sink):
             stop_writing()
             talk(f"note: stdout was closed; measuring continues for {self.record.file} (Ctrl-C ends it)")
 
-    def show(self, event: Event, result: AnyResult) -> None:
+    def show(self, event: Event, result: Outcome) -> None:
         """Print the event."""
 
     def print_note(self, note: Note) -> None:
@@ -86,7 +87,7 @@ class Output(Sink):
 
     def note(self, text: str) -> None:
         """A message on stderr."""
-        talk(self.rendered(text))
+        talk(text)
 
     error = note
 
@@ -142,7 +143,7 @@ class SweepOutput(Output):
             self.refuse(event.result)
         super().take(event)
 
-    def show(self, event: Event, result: AnyResult) -> None:
+    def show(self, event: Event, result: Outcome) -> None:
         """Header, rows and footer; a view that does not stream prints all with the footer."""
         assert isinstance(result, Result)
         if isinstance(event, Started) and self.view.streams:
@@ -167,25 +168,25 @@ class SweepOutput(Output):
 class TrainOutput(Output):
     """Prints a training line by line, then the table of methods."""
 
-    def show(self, event: Event, result: AnyResult) -> None:
+    def show(self, event: Event, result: Outcome) -> None:
         """Header, iterations, method ends and footer."""
         assert isinstance(result, TrainResult)
         if isinstance(event, Started):
-            answer(training.header(result, width()))
+            answer(train_text.header(result, width()))
         elif isinstance(event, Iteration):
-            answer(training.iteration(result, event.method, event.number, event.rate))
+            answer(train_text.iteration(result, event.method, event.number, event.rate))
         elif isinstance(event, Trained):
-            answer(training.method_end(result, event.run.method))
+            answer(train_text.method_end(result, event.run.method))
         elif isinstance(event, Ended):
-            answer(training.footer(result, width()))
+            answer(train_text.footer(result, width()))
 
 
 class JsonOutput(Output):
     """Prints the result as JSON at the end."""
 
-    def show(self, event: Event, result: AnyResult) -> None:
+    def show(self, event: Event, result: Outcome) -> None:
         """The whole result, once."""
         if isinstance(event, Ended):
-            from busbw.views import result_json
+            from busbw.report import result_json
 
             answer(result_json.render(result))

@@ -5,21 +5,21 @@ from pathlib import Path
 
 import click
 
-from busbw.capture.files import load
-from busbw.capture.registry import BY_NAME, RECORD
 from busbw.cli.parameters import COUNT, not_empty
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
-from busbw.core import pattern_lines
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
 from busbw.core.pattern import Pattern
 from busbw.core.pattern_coverage import coverage
 from busbw.core.sizes import counted
 from busbw.measure.record import save
-from busbw.views import pattern as view
-from busbw.views import pattern_csv
-from busbw.views.replay import ROWS
+from busbw.pattern import csv as pattern_csv
+from busbw.pattern import pattern_lines
+from busbw.pattern import text as view
+from busbw.pattern.files import load
+from busbw.pattern.registry import BY_NAME, RECORD
+from busbw.pattern.replay.text import ROWS
 
 FORMATS: dict[str, Callable[[Pattern, bool, int], str | bytes]] = {
     "table": lambda record, calls, rows: view.table(record, width(), rows),

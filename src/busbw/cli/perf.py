@@ -14,28 +14,28 @@ from typing import Any
 
 import msgspec
 
+from busbw.cli.compat_errors import reworded, text_of
 from busbw.cli.getopt import BadArguments, parse, usage
 from busbw.cli.output import SweepOutput, exit_code
 from busbw.cli.streams import ReaderGone, answer, bug, stop_writing, talk
-from busbw.core import frontend_texts
 from busbw.core.collectives import BY_NAME
 from busbw.core.dtypes import DTYPES
 from busbw.core.errors import BusbwError, UsageError
 from busbw.core.exits import Exit, NcclTestsExit
 from busbw.core.redops import REDOPS
-from busbw.core.result import AnyResult, Result
+from busbw.core.result import Outcome, Result
 from busbw.core.sweep import SweepSpec, check_spec
 from busbw.engines.registry import AUTO
 from busbw.launch import environment
+from busbw.measure.formats import nccl_tests_json
 from busbw.measure.job import SweepJob
 from busbw.measure.record import OWNER_ONLY, Record
-from busbw.session.follow import RankFailed
-from busbw.session.sink import Frontend
-from busbw.session.start import run
-from busbw.session.where import Where
-from busbw.views import nccl_tests_json
-from busbw.views.formats import minimum_gb_s
-from busbw.views.registry import view
+from busbw.measure.sink import Frontend
+from busbw.measure.start import run
+from busbw.measure.supervise import RankFailed
+from busbw.measure.target import Where
+from busbw.report.registry import view
+from busbw.ui.number_formats import minimum_gb_s
 
 DEFAULT_CTAS, MAX_CTAS = 16, 128
 BARRIER_OUTSIDE = 3
@@ -128,7 +128,7 @@ def _refuse(spec: SweepSpec) -> None:
     try:
         check_spec(spec)
     except UsageError as error:
-        raise BadArguments(error.template, error.hint_template) from error
+        raise BadArguments(error.message, error.hint) from error
     if spec.device_implementation > 0:
         if spec.local_register != SYMMETRIC:
             raise BadArguments("device implementation (-D > 0) requires enabling symmetric memory registration (-R 2)")
@@ -156,7 +156,7 @@ def output_file(spec: SweepSpec) -> tuple[SweepSpec, Path | None]:
     return msgspec.structs.replace(spec, output_file=""), None
 
 
-def _below_minimum(result: AnyResult | None) -> bool:
+def _below_minimum(result: Outcome | None) -> bool:
     """Whether the average is below 0.9 times NCCL_TESTS_MIN_BW, as the text states."""
     if not isinstance(result, Result) or not result.rows:
         return False
@@ -177,7 +177,7 @@ def exit_of(error: BusbwError) -> int:
     return int(KIND_EXIT.get(kind, NcclTestsExit.NCCL))
 
 
-COMPAT = Frontend(exit_of, frontend_texts.COMPAT)
+COMPAT = Frontend(exit_of, text_of)
 
 
 def _failed(error: BusbwError) -> int:
@@ -185,6 +185,7 @@ def _failed(error: BusbwError) -> int:
     code = exit_of(error)
     kind = {NcclTestsExit.CUDA: "CUDA failure", NcclTestsExit.TIMEOUT: "timeout"}.get(NcclTestsExit(code), "NCCL failure")
     with suppress(BusbwError, ReaderGone):
-        answer(f"{platform.node().split('.')[0]}: Test {kind} '{frontend_texts.render(error.template, frontend_texts.COMPAT)}'\n")
-    talk(error.render(frontend_texts.COMPAT))
+        host = platform.node().split(".")[0]
+        answer(f"{host}: Test {kind} '{reworded(error.message, error.options)}'\n")
+    talk(text_of(error))
     return code

@@ -13,21 +13,20 @@ from busbw.cli.shared_options import format_option, result_file, result_options,
 from busbw.cli.streams import ReaderGone, answer, talk
 from busbw.cli.terminal import width
 from busbw.cli.train_states import states_options, take_states
-from busbw.core import transports
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
-from busbw.core.planning import PlanSpec
-from busbw.core.result import AnyResult, PlanResult
-from busbw.core.training import TrainSpec
+from busbw.core.result import Outcome
 from busbw.launch import environment
 from busbw.measure.events import Ended, Event, Started
-from busbw.measure.job import PlanJob
 from busbw.measure.record import Record, check_writable, encoded, save
-from busbw.session.planning import Planner, defaults
-from busbw.session.where import Where
+from busbw.measure.target import Where
+from busbw.train import plan_text, transports
+from busbw.train.kinds import PlanJob, PlanResult
 from busbw.train.methods import parse_all
 from busbw.train.names import known
-from busbw.views import planning
+from busbw.train.plan_rounds import Planner, defaults
+from busbw.train.plan_types import PlanSpec
+from busbw.train.types import TrainSpec
 
 
 class PlanOutput(Output):
@@ -38,10 +37,10 @@ class PlanOutput(Output):
         self.first = first
         self._shown = False
 
-    def show(self, event: Event, result: AnyResult) -> None:
+    def show(self, event: Event, result: Outcome) -> None:
         """The header before the first round, and all lines after the last."""
         if isinstance(event, Started) and self.first and isinstance(result, PlanResult):
-            answer(planning.header(result, width()))
+            answer(plan_text.header(result, width()))
         elif isinstance(event, Ended):
             self._lines(result)
 
@@ -52,10 +51,10 @@ class PlanOutput(Output):
                 self._lines(self.record.result)
         return super().run_aborted(reason)
 
-    def _lines(self, result: AnyResult) -> None:
+    def _lines(self, result: Outcome) -> None:
         if isinstance(result, PlanResult) and result.plan and not self._shown:
             self._shown = True
-            answer((planning.surveyed(result, result.plan, width()) if self.first else "") + planning.rows(result, result.plan, width()))
+            answer((plan_text.surveyed(result, result.plan, width()) if self.first else "") + plan_text.rows(result, result.plan, width()))
 
 
 @click.command("plan", context_settings={"help_option_names": ["-h", "--help"]})
@@ -119,10 +118,10 @@ def command(
         return PlanOutput(first=first) if table else Output(Record(), save_unasked=False)
 
     result = Planner(job, where, file, sink).run(wanted, check)
-    answer(planning.footer(result, width()) if table else encoded(result).decode())
+    answer(plan_text.footer(result, width()) if table else encoded(result).decode())
     if file is not None:
         save(encoded(result), file)  # earlier failures were only warnings
-    refusal = planning.refusal(result)
+    refusal = plan_text.refusal(result)
     if refusal and not table:
         talk(refusal.strip())
     return int(Exit.UNKNOWN if refusal else Exit.OK)

@@ -10,16 +10,16 @@ from busbw.cli.parameters import not_empty
 from busbw.cli.shared_options import options
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
-from busbw.core import wire
+from busbw.core import json_codec
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.exits import Exit
 from busbw.core.sizes import parse_size
-from busbw.core.states_plan import Machine, StatesPlan, Training
-from busbw.core.training import StatesSpec
 from busbw.measure.record import check_writable, save
-from busbw.model.states.ways import compute_of, plan
+from busbw.model.states import text as states_text
+from busbw.model.states.strategies import compute_of, plan
+from busbw.model.states.types import Machine, StatesPlan, Training
 from busbw.model.systems import PCIE_PAYLOAD, parse_system
-from busbw.views import states_plan
+from busbw.train.types import StatesSpec
 
 GIVEN = ("host_memory", "tflops", "pcie", "adam_rate", "system", "max_norm")
 memory_options = options(
@@ -59,8 +59,8 @@ def run(states: StatesSpec, given: dict[str, Any], fields: dict[str, Any], file:
     )
     machine = _given(training, given, states.gpu_memory) or _measured(training, given, states.gpu_memory)
     made = plan(training, machine)
-    encoded = wire.encode(made) + b"\n"
-    answer(states_plan.text(made, _command(made), width()) if table else encoded.decode())
+    encoded = json_codec.encode(made) + b"\n"
+    answer(states_text.text(made, _command(made), width()) if table else encoded.decode())
     if file is not None:
         save(encoded, file)
     return int(Exit.OK if made.recommended() else Exit.BAD)

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import click
 
-from busbw.capture.files import load
 from busbw.cli.parameters import given, not_empty
 from busbw.cli.shared_options import format_option, scale_option
 from busbw.cli.streams import answer
@@ -23,6 +22,7 @@ from busbw.cli.terminal import width
 from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
+from busbw.model import prediction_text, system_text
 from busbw.model.calibration import Point, fit
 from busbw.model.estimate import Fits, Setting
 from busbw.model.measured_system import of_result, shape
@@ -31,7 +31,7 @@ from busbw.model.nccl.constants import of_number, release
 from busbw.model.patterns import Job, predict_pattern
 from busbw.model.predict import point, predict, without_rails
 from busbw.model.systems import System
-from busbw.views import described, prediction
+from busbw.pattern.files import load
 
 _OF_COLLECTIVE = {"collective": "COLLECTIVE", "least": "-b", "most": "-e", "factor": "-f"}
 
@@ -78,12 +78,12 @@ def command(
         job = _job(nodes, gpus, scale)
         setting = replace(setting, system=without_rails(found, rails_lost))
         expected = predict_pattern(load([pattern_file]), setting, pattern_file, source, fits, job)
-        answer(described.json(expected) if format_name == "json" else prediction.pattern_text(expected, width()))
+        answer(system_text.json(expected) if format_name == "json" else prediction_text.pattern_text(expected, width()))
         return int(Exit.BAD if expected.without else Exit.OK)
     if given("scale"):
         raise UsageError("--scale: only a pattern is scaled", "add --pattern FILE, or leave out --scale")
     told = predict(setting, row, nodes, gpus or found.gpus, sizes(least, most, factor), source, fits, rails_lost)
-    answer(described.json(told) if format_name == "json" else prediction.text(told, width()))
+    answer(system_text.json(told) if format_name == "json" else prediction_text.text(told, width()))
     return int(Exit.OK)
 
 

@@ -10,17 +10,17 @@ from busbw.cli.parameters import COUNT, Seconds, argv
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
 from busbw.core.exits import Exit
-from busbw.core.replaying import CHOICES, ReplaySpec
-from busbw.core.result import AnyResult, ReplayResult
+from busbw.core.result import Outcome
 from busbw.engines.registry import AUTO, BY_NAME
 from busbw.measure.events import Ended, Event
-from busbw.measure.job import ReplayJob
+from busbw.measure.launch_plan import launcher_command
 from busbw.measure.record import Record
-from busbw.session.outside import launcher_command
-from busbw.session.start import run
-from busbw.session.where import Where
-from busbw.views import replay
-from busbw.views.replay import ROWS
+from busbw.measure.start import run
+from busbw.measure.target import Where
+from busbw.pattern.replay import text as replay_text
+from busbw.pattern.replay.kind import ReplayJob, ReplayResult
+from busbw.pattern.replay.text import ROWS
+from busbw.pattern.replay.types import CHOICES, ReplaySpec
 
 ENGINES = (AUTO, *(name for name, row in BY_NAME.items() if not row.in_process))
 
@@ -30,19 +30,19 @@ class ReplayOutput(Output):
 
     rows = ROWS
 
-    def show(self, event: Event, result: AnyResult) -> None:
+    def show(self, event: Event, result: Outcome) -> None:
         """The whole text."""
         if isinstance(event, Ended) and isinstance(result, ReplayResult):
-            answer(replay.render_all(result, width(), self.rows))
+            answer(replay_text.render_all(result, width(), self.rows))
 
 
 class CsvOutput(Output):
     """Prints a replay as the CSV of the PyTorch benchmark."""
 
-    def show(self, event: Event, result: AnyResult) -> None:
+    def show(self, event: Event, result: Outcome) -> None:
         """All lines."""
         if isinstance(event, Ended) and isinstance(result, ReplayResult):
-            answer(replay.torch_csv(result))
+            answer(replay_text.torch_csv(result))
 
 
 OUTPUTS = {"table": ReplayOutput, "csv": CsvOutput, "json": JsonOutput}
@@ -90,6 +90,6 @@ def command(
     if not isinstance(result, ReplayResult):
         return exit_code(result)
     if not isinstance(output, ReplayOutput):
-        for line in replay.warnings(result):
+        for line in replay_text.warnings(result):
             talk(line)
     return int(Exit.BAD) if result.replay.skipped else exit_code(result)

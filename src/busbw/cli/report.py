@@ -18,10 +18,10 @@ from busbw.core.result import Result
 from busbw.host.signature import NAMESPACE, sign
 from busbw.host.signature import signer as signer_line
 from busbw.measure.record import check_writable, save
+from busbw.report.other_reports import page as page_of_others
+from busbw.report.page import page
+from busbw.report.report_input import ReportInput, alike
 from busbw.stats.compare import compare
-from busbw.views.html.others import page as page_of_others
-from busbw.views.html.page import page
-from busbw.views.html.report_input import ReportInput, alike
 
 DEFAULT = "report.html"
 

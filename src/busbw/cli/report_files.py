@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from busbw.cli.documents import files_in, load
+from busbw.cli.file_kinds import files_in, load
 from busbw.cli.streams import talk
 from busbw.cli.sweep_files import noted
 from busbw.core.errors import UsageError
-from busbw.core.result import AnyResult, Result, TrainResult
-from busbw.views import training
-from busbw.views.documents import Document
-from busbw.views.html.others import Others
-from busbw.views.registry import kind, render
+from busbw.core.result import Result
+from busbw.report.file_kinds import Document
+from busbw.report.other_reports import Others
+from busbw.report.registry import kind, render
+from busbw.report.results import AnyResult
+from busbw.train import text as train_text
+from busbw.train.kinds import TrainResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ def _document(result: AnyResult) -> Document:
 
     def text(width: int | None) -> str:
         if isinstance(result, TrainResult) and not result.training.spec.states:
-            return training.header(result, width) + training.footer(result, width)
+            return train_text.header(result, width) + train_text.footer(result, width)
         return render(result, "table", width=width)
 
     return Document(f"{title[:1].upper()}{title[1:]}", text, result)

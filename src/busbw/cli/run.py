@@ -5,9 +5,9 @@ from typing import Any
 
 import click
 
+from busbw.cli.min_busbw import least, least_options
 from busbw.cli.output import BRIEF, SweepOutput, exit_code, print_command
 from busbw.cli.parameters import Seconds, Share, argv, given, not_empty
-from busbw.cli.requirement import least, least_options
 from busbw.cli.shared_options import dry_run_option, net_option, options, result_file, result_options, start_options, take_where
 from busbw.cli.streams import talk
 from busbw.cli.terminal import width
@@ -18,13 +18,13 @@ from busbw.core.sizes import parse_size, short_size
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.engines.registry import ENGINES
 from busbw.engines.sim_parameters import parse_parameters
-from busbw.measure.inject import parse as parse_fault
+from busbw.measure.api import prepare, run
+from busbw.measure.fault_injection import parse as parse_fault
+from busbw.measure.launch_plan import launcher_command
 from busbw.measure.record import Record
 from busbw.model import bounds
-from busbw.session.api import prepare, run
-from busbw.session.outside import launcher_command
+from busbw.report.registry import VIEWS, view
 from busbw.stats.sampling import MAX_TAIL_SAMPLES
-from busbw.views.registry import VIEWS, view
 
 TIMED = -1
 SOAK_ROUNDS = 100  # data checks of a row: fewer rows to keep for the same data

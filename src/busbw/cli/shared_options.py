@@ -9,9 +9,9 @@ import click
 from busbw.cli.parameters import COUNT, File, Seconds, not_empty
 from busbw.core.errors import UsageError
 from busbw.core.networks import NETWORKS
-from busbw.core.replaying import SCALES
-from busbw.core.training import PRECISIONS
 from busbw.launch.slurm import Step, split
+from busbw.pattern.replay.types import SCALES
+from busbw.train.types import PRECISIONS
 
 Decorator = Callable[[Any], Any]
 

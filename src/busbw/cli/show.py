@@ -3,17 +3,17 @@
 import click
 import msgspec
 
-from busbw.cli.documents import load
+from busbw.cli.file_kinds import load
 from busbw.cli.output import exit_code
 from busbw.cli.parameters import not_empty
 from busbw.cli.streams import answer
 from busbw.cli.sweep_files import table_option
 from busbw.cli.terminal import width
-from busbw.core import wire
+from busbw.core import json_codec
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
-from busbw.views.documents import Document
-from busbw.views.registry import VIEWS, render, view
+from busbw.report.file_kinds import Document
+from busbw.report.registry import VIEWS, render, view
 
 
 @click.command("show", context_settings={"help_option_names": ["-h", "--help"]})
@@ -40,6 +40,6 @@ def _text(found: Document, format_name: str, file: str) -> str:
     if format_name == "table":
         return found.text(width())
     if format_name == "json" and found.held is not None:
-        return msgspec.json.format(wire.encode(found.held), indent=2).decode() + "\n"
+        return msgspec.json.format(json_codec.encode(found.held), indent=2).decode() + "\n"
     usual = "use --format table, or json" if found.held is not None else f"busbw pattern {file} --format jsonl"
     raise UsageError(f"{file}: {found.title.lower()}, but '{format_name}' shows sweeps", usual)

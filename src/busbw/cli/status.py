@@ -4,7 +4,7 @@ import sys
 import time
 
 from busbw.cli.streams import before_output
-from busbw.core.reports import Working
+from busbw.core.rank_messages import Working
 from busbw.core.unseen import seen
 
 QUIET_S = 2.0  # without other output until the line appears

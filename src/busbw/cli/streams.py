@@ -33,7 +33,7 @@ def answer(text: str | bytes, *, controls: bool = False) -> None:
     """
     if sys.stdout is None:
         return
-    from busbw.views.formats import plain
+    from busbw.ui.number_formats import plain
 
     for listener in _listeners:
         listener()

@@ -10,9 +10,9 @@ from busbw.core.finding import LOG_FINDINGS, Verdict
 from busbw.core.given_file import read_stream, read_whole
 from busbw.core.result import Result
 from busbw.history.exported import split
-from busbw.views import documents
-from busbw.views.read import read
-from busbw.views.registry import kind
+from busbw.report import file_kinds
+from busbw.report.read import read
+from busbw.report.registry import kind
 
 table_option = click.option("--table", type=click.IntRange(1), default=None, help="which table of a log that holds several, from 1 on")
 
@@ -24,7 +24,7 @@ def read_sweep(file: str, collective: str | None, table: int | None = None) -> R
 
 def sweep_in(data: bytes, file: str, collective: str | None, table: int | None = None) -> Result:
     """As `read_sweep`, of what was read from the file."""
-    other = documents.title(data)
+    other = file_kinds.title(data)
     if other is not None:
         raise UsageError(f"{file}: {other.lower()}, not a sweep", f"busbw show {file}")
     one_result(data, file)

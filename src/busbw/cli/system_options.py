@@ -10,7 +10,7 @@ from busbw.cli.shared_options import Decorator, options
 from busbw.cli.sweep_files import read_bytes
 from busbw.core.errors import UsageError
 from busbw.core.sizes import parse_size
-from busbw.host.read import read_host
+from busbw.host.host_facts import read_host
 from busbw.model import topo_xml
 from busbw.model.measured_system import of_host
 from busbw.model.nccl.choice import Allowed, allowed

@@ -11,16 +11,15 @@ from busbw.cli.streams import talk
 from busbw.cli.train_states import on_one_gpu, states_options, take_states, train, with_defaults
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
-from busbw.core.result import TrainResult
-from busbw.core.training import TrainSpec
-from busbw.measure.job import TrainJob
+from busbw.measure.launch_plan import launcher_command
 from busbw.measure.record import Record
-from busbw.session.outside import launcher_command
-from busbw.session.start import run
-from busbw.session.where import Where
+from busbw.measure.start import run
+from busbw.measure.target import Where
+from busbw.train import text as train_text
+from busbw.train.kinds import TrainJob, TrainResult
 from busbw.train.methods import NONE, parse_all
 from busbw.train.names import known
-from busbw.views import training
+from busbw.train.types import TrainSpec
 
 
 @click.command("train", context_settings={"help_option_names": ["-h", "--help"]})
@@ -79,7 +78,7 @@ def command(
         return train(job, where, shared.result_file(json_name), largest=largest, force=force, table=table)
     output = JsonOutput if json_name == "-" or format_name == "json" else TrainOutput
     result = run(job, where, output(Record(shared.result_file(json_name), overwrite=force)))
-    contradicting = training.contradiction(result) if isinstance(result, TrainResult) else ""
+    contradicting = train_text.contradiction(result) if isinstance(result, TrainResult) else ""
     if contradicting and output is JsonOutput:
         talk(contradicting.strip())
     return int(Exit.UNKNOWN) if contradicting else exit_code(result)

@@ -14,17 +14,16 @@ from busbw.cli.streams import answer
 from busbw.cli.terminal import width
 from busbw.core.errors import UsageError
 from busbw.core.gpt_shape import RECOMPUTE_FROM, parse_count, shape_of
-from busbw.core.result import TrainResult
 from busbw.core.sizes import parse_size
-from busbw.core.training import StatesSpec
 from busbw.launch import environment
-from busbw.measure.job import TrainJob
 from busbw.measure.record import Record, check_writable, encoded
-from busbw.session.states import StatesComparison
-from busbw.session.where import Where
+from busbw.measure.target import Where
+from busbw.train import states_text
+from busbw.train.kinds import TrainJob, TrainResult
+from busbw.train.largest_model import StatesComparison
 from busbw.train.names import GPT
 from busbw.train.states.methods import DEFAULT, parse_all
-from busbw.views import states
+from busbw.train.types import StatesSpec
 
 DEFAULT_STEPS = {"warmup": 3, "iters": 10, "batches": 1, "rounds": 1}  # its steps take seconds
 states_options = options(
@@ -72,9 +71,9 @@ class Table:
     def add(self, result: TrainResult, run: Any) -> None:
         """One line."""
         if not self._begun:
-            answer(states.header(result, width()))
+            answer(states_text.header(result, width()))
         self._begun = True
-        answer(states.row(result, run, width()))
+        answer(states_text.row(result, run, width()))
 
 
 def train(job: TrainJob, where: Where, file: Path | None, *, largest: bool, force: bool, table: bool) -> int:
@@ -86,7 +85,7 @@ def train(job: TrainJob, where: Where, file: Path | None, *, largest: bool, forc
     shown = Table()
     comparison = StatesComparison(job, where, file, OneMethod, shown.add if table else lambda *_: None)
     result = comparison.largest() if largest else comparison.compare()
-    answer(states.footer(result, width()) if table else encoded(result).decode())
+    answer(states_text.footer(result, width()) if table else encoded(result).decode())
     return 0
 
 

@@ -23,21 +23,22 @@ from busbw.core.networks import CHANNEL_VARIABLES, THREADS_VARIABLE
 from busbw.core.options import BY_FIELD, Option
 from busbw.core.sizes import counted
 from busbw.core.sweep import Sampling, SweepSpec
-from busbw.core.tuning import TUNED, Tuning, pairs
+from busbw.core.tuning import TUNED
 from busbw.engines.sim_parameters import parse_parameters
 from busbw.host import net_plugin
-from busbw.measure.job import TuneJob
 from busbw.measure.record import Record, check_writable
-from busbw.measure.tune_job import CHANNELS, PAIRS
-from busbw.session.where import Where
+from busbw.measure.target import Where
 from busbw.stats.judging import Limits
 from busbw.tune import table_file
-from busbw.tune.by_variables import VariablesTuner
+from busbw.tune import text as tune_text
 from busbw.tune.checking import check_file, refuse_other
+from busbw.tune.env_tuner import VariablesTuner
+from busbw.tune.job import CHANNELS, PAIRS
 from busbw.tune.jobs import Jobs
-from busbw.tune.planned import planned
+from busbw.tune.kind import TuneJob
 from busbw.tune.tuning import TableTuner
-from busbw.views import tuning
+from busbw.tune.types import Tuning, pairs
+from busbw.tune.validate import planned
 
 DEFAULTS = {"min_bytes": 1 << 10, "max_bytes": 64 << 20, "step_bytes": None, "step_factor": 4, "datatype": None, "op": None}
 
@@ -112,7 +113,7 @@ def command(
     most = len(pairs(spec.collective)) + PAIRS * len(CHANNELS)
     times = " for each setting" if settings else ""
     talk(f"{counted(count, 'size')}, up to {most} candidates each: about {count * seconds:.0f} s{times}, then {2 * rounds} runs")
-    tuner = TableTuner(jobs, file, before, count, rounds, Limits(), settings, talk, lambda size: talk(tuning.size_line(size)))
+    tuner = TableTuner(jobs, file, before, count, rounds, Limits(), settings, talk, lambda size: talk(tune_text.size_line(size)))
     try:
         found = tuner.tune()
     except (KeyboardInterrupt, BusbwError):
@@ -175,7 +176,7 @@ def _exports(found: Tuning, jobs: Jobs) -> dict[str, str]:
 
 
 def _print(found: Tuning, exports: dict[str, str], format_name: str) -> int:
-    answer(tuning.json(found) if format_name == "json" else tuning.text(found, exports, width()))
+    answer(tune_text.json(found) if format_name == "json" else tune_text.text(found, exports, width()))
     return int(Exit.OK)
 
 

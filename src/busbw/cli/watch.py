@@ -13,16 +13,16 @@ from typing import Any
 
 import click
 
+from busbw.check.shell_words import word
 from busbw.cli.parameters import COUNT, File, Seconds, given
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
 from busbw.core.errors import UsageError
 from busbw.core.exits import Exit
-from busbw.core.shell_words import word
+from busbw.core.link_samples import Watched
 from busbw.core.units import duration
-from busbw.core.watching import Watched
-from busbw.views import prometheus, rdma_monitor
-from busbw.views import watch as view
+from busbw.watch import prometheus, rdma_monitor
+from busbw.watch import text as view
 from busbw.watch.exporter import Exporter, address
 from busbw.watch.loop import ticks
 from busbw.watch.page import Page

@@ -10,49 +10,38 @@ BusbwError               what failed, where, and the value seen; `hint` is the c
 Any other exception that reaches the command line is a bug in busbw: exit 4.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from errno import ENOMEM
 
 from busbw.core.exits import Exit
-from busbw.core.frontend_texts import RUN, render
 
 
 class BusbwError(Exception):
-    """An error with a message and a hint; `exit` is the exit code of the process."""
+    """An error with a message and a hint; `exit` is the exit code of the process.
+
+    Both texts name options as `busbw run` does. `options` are the ids of those that the nccl-tests
+    commands name otherwise: the rows of cli/compat_errors.py.
+    """
 
     exit: Exit = Exit.BUG
 
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(render(message))
-        self.template, self.hint_template = message, hint  # with references: see core.frontend_texts
-
-    def __reduce__(self) -> tuple[type["BusbwError"], tuple[str, str]]:
-        """Passes between processes with its hint."""
-        return type(self), (self.template, self.hint_template)
+    def __init__(self, message: str, hint: str = "", options: Collection[str] = ()) -> None:
+        super().__init__(message)
+        self.message, self.hint, self.options = message, hint, tuple(options)
 
     def __str__(self) -> str:
         """The message."""
         return self.message
 
     def add(self, text: str) -> None:
-        """Append to the message, which may hold references to options."""
-        self.template += text
+        """Append to the message."""
+        self.message += text
 
-    @property
-    def message(self) -> str:
-        """What failed, where, and the value seen, with the options of `busbw run`."""
-        return render(self.template)
-
-    @property
-    def hint(self) -> str:
-        """The command or change that fixes it, with the options of `busbw run`."""
-        return render(self.hint_template)
-
-    def render(self, frontend: int = RUN) -> str:
+    def render(self) -> str:
         """Text for stderr: the message, then a blank line and the hint where there is one."""
-        text = f"error: {self.template}"
-        return render(f"{text}\n\nhint: {self.hint_template}" if self.hint_template else text, frontend)
+        hint = f"\n\nhint: {self.hint}" if self.hint else ""
+        return f"error: {self.message}{hint}"
 
 
 class UsageError(BusbwError):
@@ -61,11 +50,23 @@ class UsageError(BusbwError):
     exit = Exit.USAGE
 
 
-def unknown(what: str, name: str, names: Mapping[str, str], option: str = "", also: str = "") -> UsageError:
-    """The error for a name that is in no row of a table of `what`s; `names` maps each accepted spelling to the row's own name."""
+def unknown(
+    what: str,
+    name: str,
+    names: Mapping[str, str],
+    option: str = "",
+    also: str = "",
+    options: Collection[str] = (),
+) -> UsageError:
+    """The error for a name that is in no row of a table of `what`s.
+
+    `names` maps each accepted spelling to the row's own name. `option` begins the message, `also`
+    ends the hint. `options` are ids as in BusbwError.
+    """
     near = get_close_matches(name.lower(), names, 1)
     meant = f"did you mean {names[near[0]]}? " if near else ""
-    return UsageError(f"{option}unknown {what} '{name}'", f"{meant}the {what}s are {', '.join(dict.fromkeys(names.values()))}{also}")
+    known = ", ".join(dict.fromkeys(names.values()))
+    return UsageError(f"{option}unknown {what} '{name}'", f"{meant}the {what}s are {known}{also}", options)
 
 
 class NoMeasurement(BusbwError):

@@ -1,10 +1,13 @@
 """Files that a user names, read whole: within a limit, and not from a device, which may have no end."""
 
 import errno
+import logging
 import os
 import stat
 from pathlib import Path
 from typing import BinaryIO
+
+LOG = logging.getLogger(__name__)
 
 MOST = 1 << 30  # bytes of a measurement, log or trace: read whole, it takes several times as much memory
 SMALL = 64 << 20  # bytes of what people write: lists of hosts, expectations, scripts
@@ -17,7 +20,9 @@ def read_whole(name: str | Path, most: int = MOST) -> bytes:
     with Path(name).open("rb") as opened:
         if os.fstat(opened.fileno()).st_size > most:
             raise _too_large(most)
-        return read_stream(opened, most)
+        data = read_stream(opened, most)
+    LOG.debug("read %s, %d bytes", name, len(data))
+    return data
 
 
 def read_text(name: str | Path, most: int = SMALL) -> str:

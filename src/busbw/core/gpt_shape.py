@@ -42,7 +42,7 @@ class GptShape(msgspec.Struct, frozen=True):
         return self.layers * self.block + self.root(sequence)
 
 
-def parse_count(text: str, option: str = "--params") -> int:
+def parse_count(text: str) -> int:
     """The number in `124M`, `1.5B` or `8e9`. K, M, B and T are powers of 1000.
 
     Raises:
@@ -54,7 +54,8 @@ def parse_count(text: str, option: str = "--params") -> int:
     except ValueError:
         count = math.nan
     if not 1 <= count < 1e15:
-        raise UsageError(f"{option} {text}: not a number of parameters", f"write a number with M or B, like {option} 1.5B")
+        hint = "write a number with M or B, like --params 1.5B"
+        raise UsageError(f"--params {text}: not a number of parameters", hint)
     return round(count)
 
 

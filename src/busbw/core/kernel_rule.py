@@ -7,7 +7,7 @@ says how long it holds and why.
 import re
 from dataclasses import dataclass, field
 
-from busbw.core.checking import CheckRow, Layer
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.finding import Verdict
 
 KMSG = "/dev/kmsg"

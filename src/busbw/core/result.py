@@ -1,4 +1,4 @@
-"""The result of a run: a sweep, a training or a plan. Every view prints them and every later comparison reads them.
+"""The result of a run: what those of all kinds have, and that of a sweep. Views print them, and later comparisons read them.
 
 Seconds and bytes throughout; views choose units. A schema may gain optional fields; a change of meaning gets a new number.
 """
@@ -12,13 +12,11 @@ import msgspec
 from msgspec import Meta
 
 from busbw.core.finding import Finding
-from busbw.core.planning import Plan
-from busbw.core.replaying import Replay
+from busbw.core.sizes import short_size
 from busbw.core.sweep import SweepSpec
+from busbw.core.telemetry import HostChange
 from busbw.core.topology import Topology
 from busbw.core.traffic import Traffic
-from busbw.core.training import Training
-from busbw.core.vitals import HostChange
 
 
 class Mismatch(msgspec.Struct, frozen=True):
@@ -200,6 +198,15 @@ class Outcome(msgspec.Struct, kw_only=True, tag_field="schema"):
     errors: list[str] = []
     complete: bool = False
 
+    @property
+    def measured(self) -> int:
+        """How many rows, trainings or exchanges are measured so far."""
+        return 0
+
+    def reached(self) -> str:
+        """Where a run that ended early was: `, after the row of 1M`; '' if nothing says so."""
+        return ""
+
     def wrong(self) -> bool:
         """Whether any check saw a wrong element; only a sweep checks data."""
         return False
@@ -222,6 +229,10 @@ class Result(Outcome, tag="busbw.result/1"):
         """Rows."""
         return len(self.rows)
 
+    def reached(self) -> str:
+        """The last row."""
+        return f", after the row of {short_size(self.rows[-1].size_bytes)}" if self.rows else ""
+
     def average_busbw(self) -> float:
         """Plain mean of busbw over all cells in bytes per second, as nccl-tests prints it; nan without cells."""
         cells = [cell.busbw for row in self.rows for cell in (row.out_of_place, row.in_place) if cell is not None]
@@ -231,41 +242,3 @@ class Result(Outcome, tag="busbw.result/1"):
         """Whether any check saw a wrong element."""
         cells = (cell for row in self.rows for cell in (row.out_of_place, row.in_place))
         return self.out_of_bounds > 0 or any(cell is not None and cell.wrong for cell in cells)
-
-
-class TrainResult(Outcome, tag="busbw.training/1"):
-    """The result of a training benchmark."""
-
-    training: Training
-
-    @property
-    def measured(self) -> int:
-        """Trainings: one for each method and round."""
-        return len(self.training.runs)
-
-
-class PlanResult(Outcome, tag="busbw.plan/1"):
-    """The result of measuring ways to exchange gradients; `plan` is None until the step without any exchange was measured."""
-
-    training: Training
-    plan: Plan | None = None
-
-    @property
-    def measured(self) -> int:
-        """Exchanges: one for each method and transport."""
-        return len(self.plan.exchanges) if self.plan else 0
-
-
-class ReplayResult(Outcome, tag="busbw.replay/1"):
-    """The result of replaying a pattern."""
-
-    replay: Replay
-
-    @property
-    def measured(self) -> int:
-        """Rows that were timed."""
-        return sum(row.times is not None for row in self.replay.rows)
-
-
-AnyResult = Result | TrainResult | PlanResult | ReplayResult
-SCHEMAS = {"busbw.result/1": Result, "busbw.training/1": TrainResult, "busbw.plan/1": PlanResult, "busbw.replay/1": ReplayResult}

@@ -12,12 +12,11 @@ from typing import Protocol
 from busbw.core.collectives import Collective
 from busbw.core.dtypes import DType
 from busbw.core.errors import NoMeasurement
-from busbw.core.frontend_texts import frontend_text
 from busbw.core.layouts import InPlace, Layout
-from busbw.core.probe import Probe
 from busbw.core.redops import RedOp
 from busbw.core.result import Device, Library
 from busbw.core.tuning import Choice
+from busbw.engines.verification_data import Probe
 
 Launch = Callable[[], object]
 
@@ -157,7 +156,8 @@ class Engine(Protocol):
 
     def capture(self, launches: Sequence[Launch]) -> Launch:
         """A thunk that replays the launches as one CUDA graph; NoMeasurement where there are none."""
-        raise NoMeasurement(f"-G: the {self.name} engine has no CUDA graphs", f"leave out -G, or use {frontend_text('engine', 'nccl')}")
+        message = f"-G: the {self.name} engine has no CUDA graphs"
+        raise NoMeasurement(message, "leave out -G, or use --engine nccl", options=["engine"])
 
     def held(self) -> AbstractContextManager[None]:
         """Launches in this context begin when it exits; nothing in it may wait for them. Only for `asynchronous` engines."""

@@ -6,7 +6,6 @@ from functools import lru_cache, partial
 from typing import Any
 
 from busbw.core.errors import CudaFailed, NoMeasurement
-from busbw.core.frontend_texts import frontend_text
 
 INSTALL = "pip install 'busbw[cuda13]'"
 STREAM_NON_BLOCKING = 1
@@ -25,8 +24,9 @@ def driver() -> Any:
     try:
         status = api.cuInit(0)[0]
     except Exception as error:  # cuda.pathfinder's errors when the library cannot be loaded have no common base
-        hint = f"install it, or use {frontend_text('engine', 'mpi')} for CPUs"
-        raise NoMeasurement(f"no NVIDIA driver on this host: {error}", hint) from error
+        message = f"no NVIDIA driver on this host: {error}"
+        hint = "install it, or use --engine mpi for CPUs"
+        raise NoMeasurement(message, hint, options=["engine"]) from error
     if int(status):
         raise NoMeasurement(f"the NVIDIA driver does not start: cuInit returned {status.name}", "look at `nvidia-smi` and the kernel log")
     return api

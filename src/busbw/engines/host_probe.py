@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbw.core.dtypes import DType
-from busbw.core.probe import Probe
+from busbw.engines.verification_data import Probe
 
 Words = NDArray[np.uint64]
 Bits = NDArray[np.unsignedinteger]

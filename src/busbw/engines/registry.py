@@ -1,5 +1,6 @@
 """The table of engines: purpose, availability and how to open each. Imports happen when an engine is opened."""
 
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,12 +9,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from busbw.core.errors import NoMeasurement, UsageError, unknown
-from busbw.core.frontend_texts import frontend_text
 from busbw.core.options import BY_FIELD
 from busbw.core.sweep import SweepSpec
 from busbw.engines.base import Engine
 from busbw.host import nvml
 from busbw.launch.control import Control
+
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +90,11 @@ def _open_mpi(opening: Opening) -> Engine:
 
     comm = getattr(opening.control, "comm", None)
     if comm is None:
-        raise NoMeasurement("the mpi engine needs ranks that mpirun or srun started", f"{frontend_text('start', 4)}, or under mpirun")
+        raise NoMeasurement(
+            "the mpi engine needs ranks that mpirun or srun started",
+            "start it as `busbw run ... -n 4`, or under mpirun",
+            options=["start"],
+        )
     return MpiEngine(comm, opening.process, opening.group)
 
 
@@ -124,15 +130,20 @@ def engine(name: str) -> EngineRow:
     """The row called `name`; UsageError when there is none."""
     row = BY_NAME.get(name)
     if row is None:
-        raise unknown("engine", name, dict(zip(BY_NAME, BY_NAME, strict=True)), f"{frontend_text('engine_option')}: ")
+        names = {known: known for known in BY_NAME}
+        raise unknown("engine", name, names, "--engine: ", options=["engine"])
     return row
 
 
 def refuse_network(net: str, name: str) -> None:
     """UsageError where --net is given and the engine called `name` never asks NCCL."""
     if net and not engine(name).nccl:
-        able = " or ".join(frontend_text("engine", row.name) for row in ENGINES if row.nccl)
-        raise UsageError(f"--net {net}: engine {name} moves no data through NCCL", f"add {able}, or leave out --net")
+        able = " or ".join(f"--engine {row.name}" for row in ENGINES if row.nccl)
+        raise UsageError(
+            f"--net {net}: engine {name} moves no data through NCCL",
+            f"add {able}, or leave out --net",
+            options=["engine"],
+        )
 
 
 def ignored_options(spec: SweepSpec, name: str, *, strict: bool = True) -> list[str]:
@@ -165,13 +176,16 @@ def choose(name: str) -> tuple[EngineRow, str]:
         row = engine(name)
         reason = row.availability()
         if reason:
-            raise NoMeasurement(f"{frontend_text('engine', name)} cannot run here: {reason}", row.install)
+            message = f"--engine {name} cannot run here: {reason}"
+            raise NoMeasurement(message, row.install, options=["engine"])
         return row, ""
     reasons: dict[str, str] = {}
     for row in map(engine, AUTOMATIC):
         reason = row.availability()
         if reason is None:
+            LOG.debug("engine %s can run here", row.name)
             return row, "; ".join(reasons.values())
+        LOG.debug("engine %s cannot run here: %s", row.name, reason)
         reasons[row.name] = reason
     every = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
     raise NoMeasurement(f"no engine can run here: {every}", "pip install 'busbw[cuda13]' for GPUs, 'busbw[mpi]' for CPUs")

@@ -7,8 +7,8 @@ import msgspec
 
 from busbw.core.cells import CellKey, cells, medians
 from busbw.core.result import Result
+from busbw.history.run_keys import alike
 from busbw.history.store import History
-from busbw.history.stored import alike
 
 
 def baseline(history: History, result: Result, last: int, without: Sequence[Result] = ()) -> dict[int, dict[CellKey, float]]:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import msgspec
 
-from busbw.core import wire
+from busbw.core import json_codec
 from busbw.core.cells import CellKey, cells
 from busbw.core.errors import BusbwError, NoMeasurement, TimedOut, UsageError
 from busbw.core.history import StoredRun, StoredTime
 from busbw.core.result import Result
+from busbw.history.run_keys import digest, stored
 from busbw.history.schema import check, migrate
-from busbw.history.stored import digest, stored
 
 MOST_ID = 1 << 63  # of SQLite
 WAIT_S = 10.0  # for another writer
@@ -62,7 +62,7 @@ class History:
             return there, False
         run = stored(result, when or datetime.now())
         facts = {name: getattr(run, name) for name in RUN if name != "id"}
-        facts |= {"digest": digest(result), "result": wire.encode(result).decode()}
+        facts |= {"digest": digest(result), "result": json_codec.encode(result).decode()}
         id = self._insert("runs", facts)
         for key, one in cells(result):
             self._insert("cells", msgspec.structs.asdict(key) | {"run": id, "time_s": one.time_s, "busbw": one.cell.busbw})

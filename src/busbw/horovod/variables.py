@@ -3,8 +3,8 @@
 import math
 from functools import partial
 
-from busbw.accel.light import Switch as Variable
-from busbw.accel.light import whole
+from busbw.accel.lightcc_env import Switch as Variable
+from busbw.accel.lightcc_env import whole
 
 PREFIX = "HOROVOD_"
 

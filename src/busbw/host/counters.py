@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from busbw.core.counters import Owner, at
-from busbw.core.vitals import TCP
+from busbw.core.telemetry import TCP
 from busbw.host.interfaces import NET, NOT_A_PORT, number
 from busbw.host.nic import RDMA
 from busbw.host.source import Live, Source

@@ -7,13 +7,30 @@ left out where the two differ.
 import ipaddress
 import socket
 
-from busbw.core.linking import ETHERNET, Endpoint
+import msgspec
+
 from busbw.core.topology import Nic
 from busbw.host.addresses import local, mtu
 from busbw.host.gids import V2, read_gids
 from busbw.host.links import same_namespace
 from busbw.host.nic import RDMA, read_nics
 from busbw.host.source import Source
+
+ETHERNET, ROCE, INFINIBAND = "ethernet", "roce", "ib"  # kinds of ports, as in topology.Nic
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One port of a host. `rate` is its line rate in bytes per second; None if unknown. `device` is its RDMA device."""
+
+    name: str
+    address: str
+    network: str
+    mtu: int | None = None
+    rate: float | None = None
+    kind: str = ETHERNET
+    device: str = ""
+    port: int = 1
+    gid_index: int | None = None
 
 
 def endpoints(source: Source) -> list[Endpoint]:

@@ -5,7 +5,7 @@ import os
 import threading
 from pathlib import Path
 
-from busbw.host.local import room
+from busbw.host.os_queries import room
 from busbw.host.source import Source, once
 
 CALL = "file systems"

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from busbw.core.counters import Counter, Owner, at
-from busbw.core.watched import BY_NVML
+from busbw.core.watch_counters import BY_NVML
 from busbw.host.gpu import short_bus
 from busbw.host.nvml import ask, field_value, start
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from busbw.core.kernel_rule import KMSG
-from busbw.core.vitals import XidEvent
+from busbw.core.telemetry import XidEvent
 from busbw.host.gpu import short_bus
 from busbw.host.source import Live, Source
 

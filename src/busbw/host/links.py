@@ -2,8 +2,8 @@
 
 from collections.abc import Collection
 
+from busbw.core.link_samples import ETHERNET, NVLINK, PCIE, Link
 from busbw.core.topology import Gpu, Nic
-from busbw.core.watching import ETHERNET, NVLINK, PCIE, Link
 from busbw.host.gpu import pcie_rate, read_gpus, short_bus
 from busbw.host.interfaces import NET, NOT_A_PORT
 from busbw.host.nic import RDMA, read_nics

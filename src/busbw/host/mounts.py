@@ -4,7 +4,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from busbw.host.local import space
+from busbw.host.os_queries import space
 from busbw.host.source import Reading, Source
 
 MOUNTINFO = "/proc/self/mountinfo"

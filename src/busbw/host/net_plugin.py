@@ -1,6 +1,7 @@
 """The library of NCCL plugins on this host: its path, and whether NCCL can load it."""
 
 import ctypes
+import logging
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from busbw.core.native import INSTALL, OWN_VARIABLE
 from busbw.core.networks import BY_NAME, LIBRARY_VARIABLE
 from busbw.host.interfaces import MBIT
 
+LOG = logging.getLogger(__name__)
 PATH_BYTES = 254  # NCCL's buffer has 255 with the terminating zero; it ignores longer paths
 LIST_SEPARATOR = ","  # NCCL 2.27 and newer take several plugins
 SYMBOLS = ("ncclNetPlugin_v8", "ncclNetPlugin_v11")  # any NCCL from 2.20 on finds one of them
@@ -39,6 +41,7 @@ def find() -> Path:
         )
     if LIST_SEPARATOR in str(path):
         raise NoMeasurement(f"{path}: NCCL reads the comma as the end of the path", f"set {OWN_VARIABLE} to a link without a comma")
+    LOG.debug("the plugin is %s", path)
     return path
 
 

@@ -3,10 +3,20 @@
 import json
 from typing import Any
 
-from busbw.core.running import GpuUse
+import msgspec
+
 from busbw.host.gpu import sysfs_bus_id
 from busbw.host.nvml import ask, start
 from busbw.host.source import Source
+
+
+class GpuUse(msgspec.Struct, frozen=True):
+    """How busy a GPU is: percent of NVML's last sample period in which a kernel ran, and watts."""
+
+    index: int
+    percent: int | None = None
+    power_w: int | None = None
+    limit_w: int | None = None
 
 
 def read_load(nvml: Any = None) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from busbw.core.counters import Owner, at
-from busbw.core.vitals import GpuReading, XidEvent
+from busbw.core.telemetry import GpuReading, XidEvent
 from busbw.host.gpu import short_bus
 from busbw.host.nvml import ask, field_value, start
 

@@ -3,8 +3,8 @@
 import time
 from contextlib import ExitStack
 
-from busbw.core.watched import ON_PORT
-from busbw.core.watching import Group
+from busbw.core.link_samples import Group
+from busbw.core.watch_counters import ON_PORT
 from busbw.host.counters import follow
 from busbw.host.interfaces import number
 from busbw.host.source import Source

@@ -5,7 +5,7 @@ A card that falls off the bus and is removed leaves no trace in sysfs, but these
 
 import re
 
-from busbw.host.past_kernel_log import Line, PastLog
+from busbw.host.dmesg import Line, PastLog
 
 _BDF = r"([0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
 # "pci 0000:1b:00.0: [10de:2330] type 00 class 0x030200 PCIe Endpoint" (Linux drivers/pci/probe.c)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from busbw.core.reports import Connection
+from busbw.core.rank_messages import Connection
 from busbw.host.addresses import local
 
 LOSSY = 0.02  # of the segments sent; a healthy network of a cluster loses none

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 import msgspec
 
 from busbw.core.result import Device
-from busbw.core.vitals import TCP, Reading, XidEvent
+from busbw.core.telemetry import TCP, Reading, XidEvent
 from busbw.host.counters import Ports, Tcp
 from busbw.host.kernel_log import KernelLog
 from busbw.host.nvml_vitals import GpuVitals, Session

@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from busbw.core.running import Ask, HostSeen, JobReport, Outstanding, RasSeen
 from busbw.job import host as one_host
-from busbw.job.conclusion import Seen, conclude
+from busbw.job.diagnose import Seen, conclude
 from busbw.job.ras_report import parse
+from busbw.job.types import Ask, HostSeen, JobReport, RasSeen
 from busbw.launch import remote
+from busbw.pattern.pending_collective import Outstanding
 
 LOCAL = "localhost"
 STARTS_S = 20.0  # for ssh and Python, in addition to the host's own work

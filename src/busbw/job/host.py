@@ -10,12 +10,12 @@ import time
 import msgspec
 
 from busbw.core.errors import BusbwError
-from busbw.core.running import Ask, HostSeen
-from busbw.core.watching import Watched
+from busbw.core.link_samples import Watched
 from busbw.host import nvml_load, process, ras
 from busbw.host.addresses import local
+from busbw.host.link_counters import Traffic
 from busbw.host.source import Unavailable
-from busbw.host.traffic import Traffic
+from busbw.job.types import Ask, HostSeen
 from busbw.watch.watcher import Watcher
 
 RAS_S = 10.0  # NCCL itself waits 5 s for unresponsive ranks

@@ -8,7 +8,7 @@ import json
 import re
 from typing import Any
 
-from busbw.core.running import CommSeen, RankSeen, RasSeen
+from busbw.job.types import CommSeen, RankSeen, RasSeen
 
 SILENT, DEAD = "does not answer NCCL's RAS", "is considered dead by NCCL's RAS"
 LEFT = "has left the communicator"

@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.labs import NETWORK, HostStatus, Lab, LabHost, LabSpec, LabStatus, check_name
-from busbw.lab import entering, gpus, network, sshd, state
+from busbw.lab import gpus, host_exec, network, sshd, state
 from busbw.lab.processes import exists, inside, kill_all, mark, mounting
+from busbw.lab.types import NETWORK, HostStatus, Lab, LabHost, LabSpec, LabStatus, check_name
 
 
 def check_root() -> None:
@@ -163,11 +163,11 @@ def _check_outside(lab: Lab) -> None:
 
 def _build(lab: Lab) -> None:
     network.make(lab)
-    entering.write_hosts(lab)
+    host_exec.write_hosts(lab)
     if lab.spec.sshd:
         sshd.start(lab)
     else:
-        entering.write_agent(lab)
+        host_exec.write_agent(lab)
     if lab.shares_gpus and (reason := gpus.start_mps(lab.mps)):
         lab.notes.append(reason)
 

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from busbw.core.errors import NoMeasurement
-from busbw.core.labs import Lab, LabHost, Shape
 from busbw.lab.processes import NAMESPACES, inside, kill_all
+from busbw.lab.types import Lab, LabHost, Shape
 
 LEAST_BURST = 256 << 10
 BURST_S = 1.35e-3

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from busbw.core.errors import NoMeasurement
-from busbw.core.labs import Mark
 from busbw.host.process import kill, start_time
+from busbw.lab.types import Mark
 
 KILL_LIMIT_S = 10.0
 NAMESPACES = Path("/run/netns")  # where iproute2 and pyroute2 keep named ones

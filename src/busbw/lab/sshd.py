@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 from busbw.core.errors import NoMeasurement
-from busbw.core.labs import Lab, LabHost
 from busbw.host.process import name
-from busbw.lab.entering import SSH_CONFIG, SSH_CONFIGS, enter, variables
+from busbw.lab.host_exec import SSH_CONFIG, SSH_CONFIGS, enter, variables
 from busbw.lab.processes import inside
+from busbw.lab.types import Lab, LabHost
 
 SSHD = "/usr/sbin/sshd"
 READY_LIMIT_S = 10.0

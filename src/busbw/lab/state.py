@@ -13,10 +13,10 @@ from pathlib import Path
 
 import msgspec
 
-from busbw.core import wire
+from busbw.core import json_codec
 from busbw.core.errors import NoMeasurement
-from busbw.core.labs import Lab
 from busbw.lab.processes import alive
+from busbw.lab.types import Lab
 
 FOLDER = Path("/run/busbw-lab")
 STATE = "state.json"
@@ -59,7 +59,7 @@ def write(lab: Lab) -> None:
     where = Path(lab.folder)
     where.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = where / f"{STATE}.new"
-    new.write_bytes(wire.encode(lab) + b"\n")
+    new.write_bytes(json_codec.encode(lab) + b"\n")
     new.replace(where / STATE)
 
 
@@ -67,7 +67,7 @@ def read(name: str) -> Lab | None:
     """The lab with this name; None if there is none, or a folder whose state was never written. NoMeasurement for another content."""
     file = folder(name) / STATE
     try:
-        return wire.decode(file.read_bytes(), Lab)
+        return json_codec.decode(file.read_bytes(), Lab)
     except OSError:
         return None
     except msgspec.DecodeError as error:

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from busbw.core.errors import NoMeasurement, TimedOut
-from busbw.core.frontend_texts import frontend_text
-from busbw.core.reports import Here, Stalled
+from busbw.core.rank_messages import Here, Stalled
 from busbw.host.process import ENDED, GONE, STATES, STOPPED
 from busbw.launch import packet_loss
+from busbw.launch.failures import DRY_RUN_HINT
 
 MAX_NAMED, MAX_HOSTS = 8, 3  # ranks, hosts
 _RESUME = "a user, a debugger or the scheduler stopped it (SIGSTOP): look for who did it, and start the run again"
@@ -116,7 +116,7 @@ def conclude(seen: Evidence, waited_s: float, leaving_s: float | None = None) ->
     that does not report, and finally the network or the library.
     """
     message, hint = _cause(seen)
-    return TimedOut(f"{_where(seen, waited_s, leaving_s)}: {message}", hint)
+    return TimedOut(f"{_where(seen, waited_s, leaving_s)}: {message}", hint, options=["limit"])
 
 
 def absent(seen: Evidence, limit_s: float) -> TimedOut:
@@ -127,14 +127,15 @@ def absent(seen: Evidence, limit_s: float) -> TimedOut:
     if missing and all(broken.get(rank) in STOPPED for rank in missing):
         return TimedOut(f"launch: {_broken(seen, broken)}: not started {limit}", _RESUME)
     hosts = seen.hosts_of(missing)
-    hint = _probe(hosts) if hosts else frontend_text("dry_run")
+    hint = _probe(hosts) if hosts else DRY_RUN_HINT
     also = f"; {_broken(seen, broken)}" if broken else ""
     if seen.helpers:
         also, hint = f"{also}; {_helpers(seen)}", _RESUME
     if links_down:
         link, hint = _links_down(seen, links_down)
         also += f"; {link}"
-    return TimedOut(f"launch: {seen.names(missing)} did not start {limit}{also}", hint)
+    message = f"launch: {seen.names(missing)} did not start {limit}{also}"
+    return TimedOut(message, hint, options=["dry_run"])
 
 
 def death(seen: Evidence, rank: int, how: str = "exited without an error message") -> NoMeasurement:
@@ -212,8 +213,8 @@ def _together(seen: Evidence) -> tuple[str, str]:
         f"no rank is late: all {len(seen.stalled)} wait at the same step ({_doing(seen.stalled)}), so the network or the library is stuck"
         f"{_library(seen)}"
     )
-    more = frontend_text("limit", 600)
-    return message, f"ip -s link   (on each host: errors and drops), then the same run with NCCL_DEBUG=INFO, or more time: {more}"
+    hint = "ip -s link   (on each host: errors and drops), then the same run with NCCL_DEBUG=INFO, or more time: --limit 600"
+    return message, hint
 
 
 def _broken(seen: Evidence, broken: Mapping[int, str]) -> str:

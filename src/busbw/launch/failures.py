@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from busbw.core.errors import BusbwError, NoMeasurement, StartFailed
-from busbw.core.frontend_texts import frontend_text
 
 TAIL_LINES = 5
 
@@ -32,6 +31,7 @@ TASK_DIED = (
 )
 _PROBE = "ssh -o BatchMode=yes -o ConnectTimeout=5 {host} true"
 
+DRY_RUN_HINT = "run the command that `busbw run ... --dry-run` prints by hand"  # option id dry_run
 SHARED_HINT = "ls -l /dev/shm   (a container needs --shm-size=8g or --ipc=host; other files there may be left over)"
 
 # The first match wins: ssh's own messages are closer to the cause than what mpirun concludes from them.
@@ -210,8 +210,11 @@ def explain(status: int, stderr_tail: str, hosts: Sequence[str] = ()) -> BusbwEr
     how += f", as after a rank died of {signal_words(status - 128)}" if signalled else ""
     quoted = "; last lines: " + " / ".join(lines[-TAIL_LINES:]) if lines else ", without an error message"
     where = f" on {', '.join(hosts)}" if hosts else ""
-    hint = "dmesg | tail   (out of memory, or killed by a user or the scheduler)" if status == -signal.SIGKILL else frontend_text("dry_run")
-    return NoMeasurement(f"the launcher{where} {how}{quoted}", hint)
+    message = f"the launcher{where} {how}{quoted}"
+    if status == -signal.SIGKILL:
+        hint = "dmesg | tail   (out of memory, or killed by a user or the scheduler)"
+        return NoMeasurement(message, hint)
+    return NoMeasurement(message, DRY_RUN_HINT, options=["dry_run"])
 
 
 def known(stderr_tail: str, hosts: Sequence[str] = (), *, kills: bool = False) -> BusbwError | None:

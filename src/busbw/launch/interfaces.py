@@ -5,12 +5,15 @@ different interface names, so every rank resolves it on its own host.
 """
 
 import ipaddress
+import logging
 import os
 import socket
 from collections.abc import Mapping
 
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.host.addresses import local as local
+
+LOG = logging.getLogger(__name__)
 
 VARIABLE = "BUSBW_IFNAME"  # carries --ifname to every rank
 
@@ -100,6 +103,7 @@ def name_for_gloo(peer: str) -> None:
     if os.environ.get("GLOO_SOCKET_IFNAME") or own_name_leads_here():
         return
     if interface := towards(peer):
+        LOG.debug("Gloo uses %s, which leads to %s: this host's name resolves to no address for other hosts", interface, peer)
         os.environ["GLOO_SOCKET_IFNAME"] = interface
 
 
@@ -116,6 +120,7 @@ def settle(env: Mapping[str, str]) -> None:
         found = {"NCCL_SOCKET_IFNAME": for_nccl(text, have), "GLOO_SOCKET_IFNAME": resolve(text, have)[0]}
     except BusbwError as error:
         raise NoMeasurement(error.message, f"{error.hint}; a CIDR, like --ifname 10.1.0.0/16, fits hosts with different names") from error
+    LOG.debug("%s=%s selects %s", VARIABLE, text, found)
     os.environ.update(found)
 
 

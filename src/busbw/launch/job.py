@@ -13,10 +13,9 @@ from functools import partial
 from types import FrameType
 
 from busbw.core.errors import BusbwError, NoMeasurement, TimedOut
-from busbw.core.frontend_texts import frontend_text
 from busbw.host.process import die_with_parent
 from busbw.launch.cleanup import KILL_LIMIT_S, MARKER, Cleanup, new_mark
-from busbw.launch.failures import explain
+from busbw.launch.failures import DRY_RUN_HINT, explain
 from busbw.launch.guard import Guard
 
 __all__ = ["explain", "run", "signals_ignored", "terminable"]
@@ -218,7 +217,8 @@ def _ended(process: subprocess.Popen[bytes]) -> int:
 
 def _silent(launcher: str, limit_s: float, hosts: Sequence[str]) -> NoMeasurement:
     if not hosts:
-        return NoMeasurement(f"no rank reported within {limit_s:g} s of starting {launcher}", frontend_text("dry_run"))
+        message = f"no rank reported within {limit_s:g} s of starting {launcher}"
+        return NoMeasurement(message, DRY_RUN_HINT, options=["dry_run"])
     probe = f"for h in {' '.join(hosts)}; do ssh -o BatchMode=yes -o ConnectTimeout=5 $h hostname; done"
     return NoMeasurement(
         f"no rank reported within {limit_s:g} s of starting {launcher} on {', '.join(hosts)}: "

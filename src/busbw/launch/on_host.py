@@ -14,13 +14,13 @@ import msgspec
 
 from busbw.core.errors import UsageError
 from busbw.host import hung, memory_kills, process
-from busbw.host.local import room
+from busbw.host.os_queries import room
 from busbw.launch import remote
-from busbw.launch.agent import SSH_FAILED
 from busbw.launch.cleanup import SHARED, Cleanup, temporary, variables
 from busbw.launch.environment import detect
+from busbw.launch.remote_ps import SSH_FAILED
 
-RANK_PROGRAM = "busbw.session.rank"
+RANK_PROGRAM = "busbw.measure.rank"
 LEAST_FREE = 1 << 20  # bytes; with less, a file system is full
 LEAST_SHARED = 32 << 20  # bytes that Open MPI's or NCCL's ranks of one host need for each of them
 

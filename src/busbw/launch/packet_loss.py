@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from busbw.core.reports import Here, Stalled
+from busbw.core.rank_messages import Here, Stalled
 
 
 @dataclass(slots=True)

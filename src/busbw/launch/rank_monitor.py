@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from busbw.core.errors import BusbwError
-from busbw.core.reports import Gone, Here, Leaving, Stalled, Working, decode
-from busbw.host import carrier, process
+from busbw.core.rank_messages import Gone, Here, Leaving, Stalled, Working, decode
+from busbw.host import link_state, process
 from busbw.launch import diagnosis, interfaces, survey
 from busbw.launch.cleanup import Cleanup, new_mark
 from busbw.launch.exit_watcher import ExitWatcher
@@ -70,7 +70,7 @@ class RankMonitor:
 
     def __post_init__(self) -> None:
         """Record the links that exist before the job."""
-        self.linked = carrier.linked(interfaces.selected(self.ifname))
+        self.linked = link_state.linked(interfaces.selected(self.ifname))
 
     def take(self, line: str) -> bool:
         """Record a line of stderr if it is a report. Returns whether it is."""
@@ -247,7 +247,7 @@ class RankMonitor:
 
     def _links_down(self) -> dict[str, list[str]]:
         """Interfaces of this host that have lost their link."""
-        lost = carrier.lost(self.linked, interfaces.selected(self.ifname))
+        lost = link_state.lost(self.linked, interfaces.selected(self.ifname))
         return {os.uname().nodename: lost} if lost else {}
 
     def _gathered(self, now: float) -> bool:

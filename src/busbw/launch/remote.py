@@ -16,7 +16,7 @@ import msgspec
 
 from busbw.host.addresses import local
 from busbw.host.process import allow_open_files, die_with_parent
-from busbw.launch import agent
+from busbw.launch import remote_ps
 from busbw.launch.hosts import is_host
 
 Answer = TypeVar("Answer")
@@ -79,7 +79,7 @@ def is_local(host: str) -> bool:
 
 def command(host: str, words: Iterable[str], environ: Mapping[str, str] | None = None) -> list[str]:
     """The command line that runs `words` on `host`: directly on this machine, else through the agent's shell."""
-    return list(words) if is_local(host) else agent.command(host, [shlex.join(words)], environ)
+    return list(words) if is_local(host) else remote_ps.command(host, [shlex.join(words)], environ)
 
 
 def run(hosts: Sequence[str], words: Sequence[str], limit_s: float, given: bytes = b"") -> list[Done]:

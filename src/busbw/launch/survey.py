@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from threading import Thread
 
-from busbw.core.reports import Here
+from busbw.core.rank_messages import Here
 from busbw.host import process
 from busbw.launch import on_host
 from busbw.launch.cleanup import DAEMONS, Cleanup

@@ -10,15 +10,15 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.linking import PERFTEST, Flow, LinkHost, LinkReport, LinkSpec
 from busbw.core.version import __version__
 from busbw.host.process import allow_open_files
 from busbw.launch import remote
 from busbw.launch.node import Node
-from busbw.link import judging, messages, rails
+from busbw.link import findings, messages, rails
 from busbw.link.pair import PairTest, Place
 from busbw.link.perftest import BUILD
 from busbw.link.schedule import Pair, disjoint, rounds, without
+from busbw.link.types import PERFTEST, Flow, LinkHost, LinkReport, LinkSpec
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -61,7 +61,7 @@ class Tournament:
         with ThreadPoolExecutor(max(1, len(self._nodes))) as pool:
             list(pool.map(Node.close, self._nodes.values()))
         self.report.end = now()
-        self.report.findings = judging.findings(self.report)
+        self.report.findings = findings.findings(self.report)
         self._save(self.report)
 
     def run(self, launch_limit_s: float) -> None:
@@ -180,7 +180,7 @@ class Tournament:
 
     def _slow(self, rail: int) -> list[Pair]:
         """Slow pairs of hosts that are not slow: other traffic may have disturbed them."""
-        slow = (sorted((flow.sender, flow.receiver)) for flow in judging.solution(self.report, rail).pairs)
+        slow = (sorted((flow.sender, flow.receiver)) for flow in findings.solution(self.report, rail).pairs)
         return list(dict.fromkeys((a, b) for a, b in slow))[:REPEATED]
 
     def _replace(self, flows: Sequence[Flow]) -> None:

@@ -2,8 +2,9 @@
 
 import msgspec
 
-from busbw.core.linking import Endpoint, Program
+from busbw.host.endpoints import Endpoint
 from busbw.link.perftest import Test
+from busbw.link.types import Program
 
 Moved = dict[str, dict[str, int]]
 

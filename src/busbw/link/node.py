@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import msgspec
 
+from busbw.core.telemetry import change
 from busbw.core.version import __version__
-from busbw.core.vitals import change
 from busbw.host.endpoints import endpoints
 from busbw.host.source import Live
 from busbw.host.vitals import Vitals

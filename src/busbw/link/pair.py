@@ -5,11 +5,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from busbw.core.errors import NoMeasurement
-from busbw.core.linking import TCP, Endpoint, Flow, Latency, LinkSpec
+from busbw.host.endpoints import Endpoint
 from busbw.launch.node import Node
 from busbw.link import messages as m
 from busbw.link import perftest, tcp
 from busbw.link.authentication import token
+from busbw.link.types import TCP, Flow, Latency, LinkSpec
 
 
 @dataclass(frozen=True, slots=True)

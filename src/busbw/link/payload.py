@@ -5,7 +5,7 @@ Ethernet 14 + 4 + 20 bytes (IEEE 802.3), IPv4 20, UDP 8, TCP 20 + 12 with timest
 header 12 and the invariant checksum 4, with 10 more on an InfiniBand link.
 """
 
-from busbw.core.linking import ETHERNET, INFINIBAND, ROCE, Endpoint
+from busbw.host.endpoints import ETHERNET, INFINIBAND, ROCE, Endpoint
 
 _ETHERNET_BYTES = 14 + 4 + 20
 _TCP_HEADERS = 20 + 20 + 12  # inside the MTU

@@ -19,9 +19,9 @@ from pathlib import Path
 import msgspec
 
 from busbw.core.errors import NoMeasurement
-from busbw.core.linking import Program
 from busbw.host.process import children
 from busbw.link import perftest_text
+from busbw.link.types import Program
 
 BANDWIDTH, LATENCY = "ib_write_bw", "ib_write_lat"
 ITERATIONS = 1000  # of latency

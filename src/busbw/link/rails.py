@@ -5,7 +5,8 @@ import socket
 from collections.abc import Sequence
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.linking import Endpoint, Rail
+from busbw.host.endpoints import Endpoint
+from busbw.link.types import Rail
 
 ALL = "all"
 Ports = Sequence[Sequence[Endpoint]]  # of each host; empty for a host that did not answer

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from busbw.link.repeats import REPEATS, SLOW, SPREAD, RunOver, compared, spread
 from busbw.link.schedule import rounds
-from busbw.link.solver import Measured, solve
+from busbw.link.slow_endpoints import Measured, solve
 from busbw.stats.summary import nearest_rank
 
 GROUPS = 8  # of the first step, and pairs whose spread is measured

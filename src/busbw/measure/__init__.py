@@ -1,0 +1,1 @@
+"""A measurement from start to result: plan, ranks, timing, verification, watchdog, record."""

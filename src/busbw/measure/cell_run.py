@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Protocol
 
-from busbw.core.probe import Probe
 from busbw.core.result import Cell, Mismatch
 from busbw.core.sizes import short_size
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.engines.base import Call, Engine, Launch
+from busbw.engines.verification_data import Probe
 from busbw.launch.control import Control
-from busbw.measure import precise, timing, verification
+from busbw.measure import adaptive_timing, timing, verification
 from busbw.measure.batches import MAX_HELD, MAX_LEAD_IN, Batches, HeldBatches, HostClockBatches
 from busbw.measure.host_sampler import HostSampler
 from busbw.measure.plan import Calls
@@ -94,7 +94,7 @@ class CellRun:
         checked = setup.spec.check > 0 and (not in_place or calls.collective.in_place_checked)
         self._tally = verification.Tally() if checked else None
         self._wrong: tuple[int, list[Mismatch]] | None = None
-        self._visiting: precise.Visiting | None = None
+        self._visiting: adaptive_timing.Visiting | None = None
         self._classic: Cell | None = None
 
     @property
@@ -141,7 +141,7 @@ class CellRun:
         if not is_first and not self._is_undisturbed(state, setup.batches):
             state.estimate_s = min(state.estimate_s, setup.most(self._once_untimed_s()))
         setup.batches.progress, launched = progress, setup.batches.launched
-        precise.visit(state, setup.batches, setup.world, setup.spec.sampling, setup.throttled, setup.group_id)
+        adaptive_timing.visit(state, setup.batches, setup.world, setup.spec.sampling, setup.throttled, setup.group_id)
         self.operations += (setup.batches.launched - launched) * setup.spec.agg_iters
         self.operation_s = state.estimate_s
         if checking:
@@ -153,7 +153,7 @@ class CellRun:
     def finish(self) -> None:
         """After the last visit: gather what each process knows of it alone."""
         if self._visiting:
-            precise.finish(self._visiting, self.setup.world)
+            adaptive_timing.finish(self._visiting, self.setup.world)
 
     def cell(self) -> Cell | None:
         """The cell, complete or so far, on process 0; not collective."""
@@ -162,7 +162,7 @@ class CellRun:
         cell = self._classic
         if self._visiting and self.setup.spec.sampling:
             spec = self.setup.spec
-            cell = precise.cell(
+            cell = adaptive_timing.cell(
                 self._visiting.seen, self.setup.spec.sampling, spec.agg_iters, self.calls.rates(self.call),
                 synchronizes=spec.row.synchronizes, host_timed=not self.setup.engine.asynchronous, uneven=spec.row.uneven,
             )  # fmt: skip
@@ -193,7 +193,7 @@ class CellRun:
         """
         return known_s if known_s > LONG_S else self._once_untimed_s()
 
-    def _is_undisturbed(self, state: precise.Visiting, batches: Batches) -> bool:
+    def _is_undisturbed(self, state: adaptive_timing.Visiting, batches: Batches) -> bool:
         """Whether a visit needs no untimed operation after those of other sizes: it is long, or its batch begins with some.
 
         Not for the first visits, whose estimate may be of disturbed samples.
@@ -219,7 +219,7 @@ class CellRun:
         most = min(positions, max(self.setup.iters * self.setup.spec.agg_iters, 1), MAX_POSITIONS)
         return [self.calls.at(self.size, in_place=self.call.in_place, shift_bytes=size_bytes * number) for number in range(most)]
 
-    def _prepared(self, sampling: Sampling) -> precise.Visiting:
+    def _prepared(self, sampling: Sampling) -> adaptive_timing.Visiting:
         setup = self.setup
         launches = [setup.engine.bind(target) for target in self._targets()]
         iterations = timing.iterations(setup.engine, setup.world, launches, setup.spec, setup.iters)
@@ -228,8 +228,8 @@ class CellRun:
             setup.engine.synchronize(setup.spec.timeout)
             self.operations += setup.spec.agg_iters
         assert setup.batches is not None
-        seen = precise.Measured(tick_s=setup.batches.tick_s)
-        return precise.Visiting(cycle(iterations), first(sampling, setup.batches.each_s(self.operation_s)), self.operation_s, seen)
+        seen = adaptive_timing.Measured(tick_s=setup.batches.tick_s)
+        return adaptive_timing.Visiting(cycle(iterations), first(sampling, setup.batches.each_s(self.operation_s)), self.operation_s, seen)
 
     def _write_timed(self, targets: Sequence[Call]) -> Probe | None:
         """Write data into what is timed next, so that it can be checked afterwards; None if it is not to be checked."""
@@ -254,7 +254,7 @@ class CellRun:
         setup = self.setup
         seen = timing.run(setup.engine, setup.world, launches, setup.spec, progress)
         time_s = timing.over_ranks(setup.world, seen.time_s, setup.spec.average)
-        cell = self.calls.rates(self.call).cell(max(time_s, precise.SMALLEST_TIME_S))
+        cell = self.calls.rates(self.call).cell(max(time_s, adaptive_timing.SMALLEST_TIME_S))
         if setup.spec.report_cputime:
             cell.cpu_time_s = float(setup.world.bcast(seen.cpu_time_s))
         every = setup.world.gather(seen.samples_s) if seen.samples_s else None

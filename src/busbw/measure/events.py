@@ -4,28 +4,35 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from busbw.core import reports, wire
-from busbw.core.planning import Plan
-from busbw.core.replaying import Replay
-from busbw.core.result import AnyResult, Link, Row
-from busbw.core.training import TrainRun
-from busbw.core.tuning import Choice, Trial
+from busbw.core import json_codec, rank_messages
+from busbw.core.result import Link, Outcome, Result, Row
 from busbw.measure.progress import Progress
 
 FAILED_PREFIX = "busbw-failed: "
 
 
-class Started(msgspec.Struct, tag="started", tag_field="event"):
+R = TypeVar("R", bound=Outcome)
+
+
+class Event(msgspec.Struct, tag_field="event"):
+    """What rank 0 reports. Each kind of run may have events of its own (measure.kind)."""
+
+    def add_to(self, result: Outcome) -> bool:
+        """Add what it reports to the result of the run; False if it has nothing for it."""
+        return False
+
+
+class Started(Event, Generic[R], tag="started"):
     """All ranks have joined and allocated their buffers; `result` has everything but measurements."""
 
-    result: AnyResult
+    result: R
 
 
-class RowDone(msgspec.Struct, tag="row", tag_field="event"):
+class RowDone(Event, tag="row"):
     """Row `number` of its repeat is measured; `out_of_bounds` is the number of checks so far that found wrong data.
 
     A row that is not `final` will be visited again, and comes again then.
@@ -36,63 +43,38 @@ class RowDone(msgspec.Struct, tag="row", tag_field="event"):
     number: int = -1  # the next
     final: bool = True
 
-
-class Iteration(msgspec.Struct, tag="iteration", tag_field="event"):
-    """One iteration of a training is measured; `rate` is in samples per second and rank."""
-
-    method: str
-    round: int
-    number: int
-    rate: float
-
-
-class Trained(msgspec.Struct, tag="trained", tag_field="event"):
-    """One method of a training is measured, for one round."""
-
-    run: TrainRun
+    def add_to(self, result: Outcome) -> bool:
+        """Add the row, or replace that of an earlier visit."""
+        assert isinstance(result, Result)
+        rows_before = sum(row.repeat != self.row.repeat for row in result.rows)
+        number = len(result.rows) if self.number < 0 else rows_before + self.number
+        result.rows[number : number + 1] = [self.row]
+        result.out_of_bounds = self.out_of_bounds
+        return True
 
 
-class Surveyed(msgspec.Struct, tag="surveyed", tag_field="event"):
-    """A plan with all that is measured so far."""
-
-    plan: Plan
-
-
-class Played(msgspec.Struct, tag="played", tag_field="event"):
-    """A replay is measured."""
-
-    replay: Replay
-
-
-class Trying(msgspec.Struct, tag="trying", tag_field="event"):
-    """The next operations of a tuning use this choice (None: NCCL's own), so that a failure has a name."""
-
-    size_bytes: int
-    choice: Choice | None
-
-
-class Tried(msgspec.Struct, tag="tried", tag_field="event"):
-    """The search at one size has ended."""
-
-    trial: Trial
-
-
-class Note(msgspec.Struct, tag="note", tag_field="event"):
+class Note(Event, tag="note"):
     """A message; `answer` if nccl-tests prints it on stdout."""
 
     text: str
     answer: bool = False
 
 
-class Ended(msgspec.Struct, tag="ended", tag_field="event"):
-    """The sweep is complete."""
+class Ended(Event, tag="ended"):
+    """The run is complete."""
 
     end: str
     memory: dict[str, int]
     links: list[Link] = []
 
+    def add_to(self, result: Outcome) -> bool:
+        """Mark the result as complete."""
+        result.end, result.memory, result.complete = self.end, self.memory, True
+        if isinstance(result, Result):
+            result.links = self.links
+        return True
 
-Event: TypeAlias = Started | RowDone | Iteration | Trained | Surveyed | Played | Trying | Tried | Note | Ended
+
 Emit = Callable[[Event], None]
 
 
@@ -112,19 +94,12 @@ class Failed(msgspec.Struct):
     rank: int
     host: str
     kind: str = ""  # name of the error's class
-
-
-_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event, strict=False)
-
-
-def decode(line: bytes) -> Event:
-    """The event of one line; msgspec.DecodeError if it is none."""
-    return _decoder.decode(line)
+    options: list[str] = []  # ids as in BusbwError
 
 
 def encode(event: Event) -> bytes:
     """One line with its newline."""
-    return wire.encode(event) + b"\n"
+    return json_codec.encode(event) + b"\n"
 
 
 def now() -> str:
@@ -138,9 +113,9 @@ def write_failure(failed: Failed) -> None:
     sys.stderr.flush()
 
 
-def write_report(report: reports.Report) -> None:
+def write_report(report: rank_messages.Report) -> None:
     """Write a report to stderr, bypassing Python's buffer, whose lock may be held."""
-    os.write(2, f"{reports.encode(report)}\n".encode())
+    os.write(2, f"{rank_messages.encode(report)}\n".encode())
 
 
 def failure(line: str) -> Failed | None:

@@ -6,7 +6,7 @@ import msgspec
 
 from busbw.core.gpu_events import REASON_SEVERITY, Severity
 from busbw.core.result import Device
-from busbw.core.vitals import UNREAD_KEPT, HostChange, Reading, XidEvent, change
+from busbw.core.telemetry import UNREAD_KEPT, HostChange, Reading, XidEvent, change
 from busbw.host.vitals import Vitals
 from busbw.measure.link_sampler import LinkSampler
 

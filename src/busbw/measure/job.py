@@ -2,11 +2,7 @@
 
 import msgspec
 
-from busbw.core.planning import PlanSpec
-from busbw.core.replaying import ReplaySpec
 from busbw.core.sweep import SweepSpec
-from busbw.core.training import TrainSpec
-from busbw.core.tuning import Choice
 from busbw.engines.registry import AUTO
 
 
@@ -48,49 +44,10 @@ class SweepJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="sweep"):
     full_rows: bool = False
 
 
-class TuneJob(SweepJob, frozen=True, kw_only=True, omit_defaults=True, tag="tune"):
-    """The search for the fastest algorithm, protocol and number of channels of each size, at most `seconds` for each.
-
-    `done` are sizes to leave out, `dropped` candidates that have failed.
-    """
-
-    seconds: float = 6.0
-    done: list[int] = []
-    dropped: list[Choice] = []
-
-
-class TrainJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="train"):
-    """A training benchmark."""
-
-    training: TrainSpec
-
-
-class PlanJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="plan"):
-    """The measurements for a plan: steps, buckets and exchanges of a training."""
-
-    training: TrainSpec
-    plan: PlanSpec
-
-
-class ReplayJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="replay"):
-    """A replay of a pattern, whose file process 0 reads."""
-
-    replay: ReplaySpec
-
-
-AnyJob = SweepJob | TuneJob | TrainJob | PlanJob | ReplayJob
-
-
-def encode(job: AnyJob) -> str:
+def encode(job: Job) -> str:
     """The job as one command-line argument, without default values."""
     fields = msgspec.to_builtins(job)
     if isinstance(job, SweepJob):
         plain = msgspec.to_builtins(SweepSpec(collective=""))
         fields["sweep"] = {name: value for name, value in fields["sweep"].items() if value != plain[name]}
     return msgspec.json.encode(fields).decode()
-
-
-def decode(text: str) -> AnyJob:
-    """The job in such an argument."""
-    job: AnyJob = msgspec.json.decode(text, type=AnyJob)
-    return job

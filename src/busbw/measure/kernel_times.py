@@ -7,12 +7,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from busbw.capture import process_calls, process_file
-from busbw.capture.process_calls import Called
 from busbw.core.env import CAPTURE
 from busbw.core.errors import NoMeasurement
 from busbw.core.pattern import RECV, SEND
 from busbw.host import net_plugin
+from busbw.measure import profiler_calls, profiler_file
+from busbw.measure.profiler_calls import Called
 
 SINCE = 22800  # the NCCL that reports the application's own calls too, so that groups can be told apart
 
@@ -55,11 +55,11 @@ class KernelTimes:
         files = sorted(self.folder.glob("*.capture")) if self.folder else []
         if len(files) != 1:
             return []
-        found = process_file.read(files[0])
+        found = profiler_file.read(files[0])
         if found.dropped:
             return []
-        calls: dict[int, list[Called]] = {record.comm: [] for record, _ in process_file.names(found)}
-        for called in process_calls.calls(found).made:
+        calls: dict[int, list[Called]] = {record.comm: [] for record, _ in profiler_file.names(found)}
+        for called in profiler_calls.calls(found).made:
             calls[called.comm].append(called)
         return [list(_operations(calls[comm])) for comm in sorted(calls) if calls[comm]]
 

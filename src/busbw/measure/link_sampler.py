@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from busbw.core.errors import BusbwError
+from busbw.core.link_samples import PCIE, Flow, Sample
 from busbw.core.result import Device
-from busbw.core.vitals import TCP, Carried
-from busbw.core.watching import PCIE, Flow, Sample
-from busbw.host.traffic import Traffic
+from busbw.core.telemetry import TCP, Carried
+from busbw.host.link_counters import Traffic
 from busbw.model.flows import flow
 from busbw.model.rates import increases
 

@@ -1,5 +1,6 @@
 """Which network NCCL should use, and which one its log names."""
 
+import logging
 import os
 import platform
 from collections import defaultdict
@@ -14,6 +15,8 @@ from busbw.engines.registry import engine, refuse_network
 from busbw.host import net_plugin
 from busbw.launch.control import Control
 from busbw.measure.job import Job
+
+LOG = logging.getLogger(__name__)
 
 MAX_HOSTS = 4  # named in an error
 HINT = "NCCL_DEBUG=INFO busbw run ...   (the reason), and busbw env net on that host   (whether the plugin loads)"
@@ -65,6 +68,8 @@ def agreed(job: Job, control: Control, library: Library, heard: Sequence[str]) -
         for name in names:
             if host not in hosts_by_name[name]:
                 hosts_by_name[name].append(host)
+    if hosts_by_name:
+        LOG.debug("networks in NCCL's log, with their hosts: %s", dict(hosts_by_name))
     asked = BY_NAME[job.net].nccl if job.net else ""
     others = [name for name in hosts_by_name if asked and name.casefold() != asked.casefold()]
     if others:

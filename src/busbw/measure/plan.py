@@ -7,14 +7,13 @@ from busbw.core import layouts
 from busbw.core.dtypes import DType
 from busbw.core.dtypes import dtype as dtype_row
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.frontend_texts import frontend_text
 from busbw.core.layouts import Layout
 from busbw.core.redops import RedOp, redop
 from busbw.core.result import Cell
 from busbw.core.sweep import Series, SweepSpec, dtypes
 from busbw.engines.base import Call
 from busbw.measure.alltoallv import Matrix, elements
-from busbw.measure.matrices import Matrices
+from busbw.measure.alltoallv_matrices import Matrices
 
 GIB = 1 << 30
 ALIGNED_BYTES = 16  # of a rank's part: core.layouts.aligned_share
@@ -118,5 +117,6 @@ def refuse_unsupported(reason: str | None, calls: Calls) -> None:
     if reason:
         raise NoMeasurement(
             f"{calls.collective.name} of {calls.dtype.name} {calls.series.op}: {reason}".replace("  ", " "),
-            f"choose another --datatype, --op or {frontend_text('engine_option')}",
+            "choose another --datatype, --op or --engine",
+            options=["engine"],
         )

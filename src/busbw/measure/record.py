@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import logging
 import os
 import tempfile
 import time
@@ -11,13 +12,14 @@ from typing import Any
 
 import msgspec
 
-from busbw.core import wire
+from busbw.core import json_codec
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
-from busbw.core.frontend_texts import frontend_text
 from busbw.core.masking import masked
-from busbw.core.result import AnyResult, PlanResult, ReplayResult, Result, TrainResult
-from busbw.measure.events import Ended, Event, Played, RowDone, Started, Surveyed, Trained, now
+from busbw.core.result import Outcome
+from busbw.measure.events import Ended, Event, Started, now
 from busbw.model.findings import findings
+
+LOG = logging.getLogger(__name__)
 
 OWNER_ONLY = 0o600
 QUICK_S = 0.05  # a file that takes longer to write is written less often than after every row,
@@ -25,9 +27,9 @@ WRITING_SHARE = 0.1  # so that writing takes a tenth of the time,
 LONGEST_WAIT_S = 10.0  # but after no longer than this: a program that was suspended while it wrote did not write for so long
 
 
-def encoded(result: AnyResult) -> bytes:
+def encoded(result: Outcome) -> bytes:
     """A result in the format of files."""
-    return msgspec.json.format(wire.encode(result), indent=1) + b"\n"
+    return msgspec.json.format(json_codec.encode(result), indent=1) + b"\n"
 
 
 class Record:
@@ -38,10 +40,9 @@ class Record:
     """
 
     def __init__(self, file: Path | None = None, render: Callable[[Any], bytes] = encoded, *, overwrite: bool = True) -> None:
-        self.result: AnyResult | None = None
+        self.result: Outcome | None = None
         self.file = file
         self.saved = 0  # rows that the file holds
-        self._before = 0  # rows of earlier repeats
         self.problem: BusbwError | None = None
         self.elsewhere: Path | None = None
         self._render = render
@@ -51,29 +52,14 @@ class Record:
 
     def take(self, event: Event) -> None:
         """Add an event and write the file."""
-        result = self.result
         if isinstance(event, Started):
             self.result = event.result
-        elif isinstance(event, RowDone) and isinstance(result, Result):
-            if result.rows and event.row.repeat != result.rows[-1].repeat:
-                self._before = len(result.rows)
-            number = len(result.rows) if event.number < 0 else self._before + event.number
-            result.rows[number : number + 1] = [event.row]
-            result.out_of_bounds = event.out_of_bounds
-        elif isinstance(event, Trained) and isinstance(result, TrainResult | PlanResult):
-            result.training.runs.append(event.run)
-        elif isinstance(event, Surveyed) and isinstance(result, PlanResult):
-            result.plan = event.plan
-        elif isinstance(event, Played) and isinstance(result, ReplayResult):
-            result.replay = event.replay
-        elif isinstance(event, Ended) and result is not None:
-            result.end, result.memory, result.complete = event.end, event.memory, True
-            if isinstance(result, Result):
-                result.links = event.links
-            result.findings = findings(result, result.topology)
-        else:
+        elif self.result is None or not event.add_to(self.result):
             return
-        self._write(last=isinstance(event, Ended))
+        ended = isinstance(event, Ended)
+        if ended and self.result is not None:
+            self.result.findings = findings(self.result, self.result.topology)
+        self._write(last=ended)
 
     def run_aborted(self, reason: str) -> None:
         """The run ended early: add the reason and the findings, and write the file."""
@@ -171,11 +157,14 @@ def save(data: bytes, file: Path, hint: str = "", *, shared: bool = False) -> No
             draft.write(data)
         Path(draft.name).chmod(0o666 & ~_umask() if shared else OWNER_ONLY)
         Path(draft.name).replace(target)
+        LOG.debug("wrote %s, %d bytes", target, len(data))
     except OSError as error:
         if draft is not None:
             Path(draft.name).unlink(missing_ok=True)
-        hint = hint or f"give {frontend_text('json_option')} a path with room"
-        raise NoMeasurement(f"{file}: {error.strerror or error}", hint) from error
+        message = f"{file}: {error.strerror or error}"
+        if hint:
+            raise NoMeasurement(message, hint) from error
+        raise NoMeasurement(message, "give --json a path with room", options=["json"]) from error
 
 
 def _umask() -> int:
@@ -188,9 +177,11 @@ def _umask() -> int:
 
 def check_writable(file: Path, *, overwrite: bool = True, what: str = "") -> None:
     """UsageError if the file could not be written, or would replace one without `overwrite`. `what` is it as the user gave it."""
-    what = what or frontend_text("json", file)
+    options = [] if what else ["json"]
+    what = what or f"--json {file}"
     if not overwrite and file.is_file() and file.stat().st_size:
-        raise UsageError(f"{what}: the file exists", "name another file, or replace it with --force")
+        hint = "name another file, or replace it with --force"
+        raise UsageError(f"{what}: the file exists", hint, options)
     try:
         target = Path(os.path.realpath(file))
         if file.is_dir():
@@ -201,4 +192,4 @@ def check_writable(file: Path, *, overwrite: bool = True, what: str = "") -> Non
             pass
     except OSError as error:
         hint = "name a file in a directory that exists and can be written"
-        raise UsageError(f"{what}: {error.strerror or error}", hint) from error
+        raise UsageError(f"{what}: {error.strerror or error}", hint, options) from error

@@ -10,17 +10,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
-from busbw.core.host_changes import together
 from busbw.core.result import Device, Link, Row
 from busbw.core.sizes import short_size
 from busbw.core.sweep import Series, SweepSpec, series, sizes, warmup_sizes
-from busbw.core.vitals import HostChange
+from busbw.core.telemetry import HostChange
 from busbw.engines.base import Engine
 from busbw.launch.control import Control
 from busbw.measure import links
 from busbw.measure.cell_run import CellRun, Setup
+from busbw.measure.eta import Forecast
 from busbw.measure.events import Emit, EnterPhase, Event, Note, RowDone, now
-from busbw.measure.forecast import Forecast
+from busbw.measure.host_changes import together
 from busbw.measure.host_sampler import HostSampler
 from busbw.measure.plan import Calls, refuse_unsupported
 from busbw.measure.progress import Progress

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from busbw.core.counts import Zipf, parse_counts
+from busbw.core.alltoallv_counts import Zipf, parse_counts
 from busbw.core.env import ALLTOALLV
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.result import Result, World
@@ -17,15 +17,15 @@ from busbw.core.traffic import Traffic, traffic
 from busbw.engines.base import Engine
 from busbw.engines.registry import Opening, engine, ignored_options, refuse_ignored
 from busbw.launch.control import Control
-from busbw.measure import inject, network, plan, tuner_table
+from busbw.measure import fault_injection, network, plan, tuner_table
 from busbw.measure.events import Emit, Ended, EnterPhase, Note, Started, now
 from busbw.measure.host_sampler import HostSampler
 from busbw.measure.job import SweepJob
-from busbw.measure.party import Party, facts, join_groups
+from busbw.measure.process_groups import Party, facts, join_groups
 from busbw.measure.runner import Runner
 from busbw.measure.zipf import unique_ids
 from busbw.model.bounds import given
-from busbw.model.world import ideals
+from busbw.model.usable_hardware import ideals
 
 GPU_PRECISION, CPU_PRECISION = 0.01, 0.1  # reached between visits on machines that do nothing else
 OfSweep = TypeVar("OfSweep", bound=SweepJob)
@@ -88,7 +88,7 @@ def sweep(job: SweepJob, party: Party, opened: Engine, emit: Emit, enter_phase: 
     """One pass of the sweep on new communicators; `networks` are those that NCCL named while creating them."""
     first = party.world.process == 0 and repeat == 0
     last = repeat == (job.sweep.sampling.repeats if job.sweep.sampling else 1) - 1
-    late_s = inject.delay_s(inject.parse(job.inject), opened, party.world.process, party.world.processes)
+    late_s = fault_injection.delay_s(fault_injection.parse(job.inject), opened, party.world.process, party.world.processes)
     enter_phase("prepare", "")
     result, max_bytes = prepare(job, party, opened)
     result.library.network = network.agreed(job, party.world, result.library, networks)

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from busbw.core.layouts import InPlace
-from busbw.core.probe import Probe
 from busbw.core.result import Mismatch
 from busbw.engines.base import Call, Engine, Region, Wrong
+from busbw.engines.verification_data import Probe
 
 
 def write(engine: Engine, call: Call, probe: Probe) -> None:

@@ -5,6 +5,7 @@ interpreter's lock also blocks this thread; the launcher's limits and the other 
 """
 
 import contextlib
+import logging
 import math
 import os
 import select
@@ -19,13 +20,14 @@ from pathlib import Path
 import msgspec
 
 from busbw.core.exits import Exit
-from busbw.core.reports import Gone, Here, Leaving, Report, Stalled, Working
-from busbw.host import carrier, memory_kills, process, tcp_connections
+from busbw.core.rank_messages import Gone, Here, Leaving, Report, Stalled, Working
+from busbw.host import link_state, memory_kills, process, tcp_connections
 from busbw.launch import interfaces
 from busbw.launch.cleanup import FOLDER
 from busbw.measure.job import Job
 from busbw.measure.progress import Pace, Progress
 
+LOG = logging.getLogger(__name__)
 GATHERING = frozenset({"start", "rendezvous"})  # ranks of this host are still starting
 GATHERING_POLL_S = 0.1  # between looks for them
 TEARDOWN = "teardown"
@@ -74,7 +76,7 @@ class Watchdog:
         self.phase = Phase(0, "start", "", now)
         self.library: Callable[[], str] | None = None  # gets the report of the communication library
         self._selected = interfaces.selected(os.environ.get(interfaces.VARIABLE, ""))
-        self._linked = carrier.linked(self._selected)
+        self._linked = link_state.linked(self._selected)
         self._main = threading.main_thread().ident
         self._poll_s = min([POLL_S, *(limit / 4 for limit in (job.limit_s, job.launch_limit_s) if limit)])
         self._completed, self._progressed = self.phase.completed(), now
@@ -97,6 +99,8 @@ class Watchdog:
         now, before = time.monotonic(), self.phase
         self._pace.learn(before.name, before.progress, now - before.since)
         self._starting = self._starting and phase in STARTING
+        if self._starting:
+            LOG.debug("phase %s %s", phase, detail)
         allowed_s = self._launch_deadline - now if self._starting else self._pace.allowed_s(phase, progress)
         if phase == TEARDOWN:
             least_s, most_s = TEARDOWN_S
@@ -173,7 +177,7 @@ class Watchdog:
     def _report_stall(self, phase: Phase) -> None:
         frame = sys._current_frames().get(self._main or 0)
         calls = [f"{Path(call.filename).name}:{call.lineno} {call.name}" for call in traceback.extract_stack(frame)[-FRAMES:] if frame]
-        waited_s, links_down = time.monotonic() - self._progressed, carrier.lost(self._linked, self._selected)
+        waited_s, links_down = time.monotonic() - self._progressed, link_state.lost(self._linked, self._selected)
         stalled = Stalled(
             self._rank, self._host, os.getpid(), phase.name, phase.detail, phase.step, waited_s, calls, process.siblings(), links_down,
             connections=tcp_connections.lossy(self._connections),

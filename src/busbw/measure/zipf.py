@@ -9,7 +9,7 @@ import math
 import random
 from collections.abc import Callable
 
-from busbw.core.counts import Zipf
+from busbw.core.alltoallv_counts import Zipf
 
 HEAD = 1 << 14  # the most popular ids, each placed on its own; together the others are spread evenly over the rows
 BUCKETS = 64  # beyond HEAD, sums are over buckets of 1/64 of their popularity rank: within 1e-4 for exponents up to 2

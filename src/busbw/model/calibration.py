@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from busbw.core.prediction import Fit
 from busbw.model.estimate import Fits
 from busbw.model.nccl.timing import Parts
+from busbw.model.types import Fit
 
 TELLING = 0.1  # of a time: a smaller part says nothing about its factor
 

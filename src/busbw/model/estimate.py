@@ -8,12 +8,12 @@ are 7 to 11 % too fast.
 from dataclasses import dataclass, field, replace
 
 from busbw.core.collectives import BY_NAME, Collective
-from busbw.core.prediction import Fit
 from busbw.model.bounds import P2P, bounds
 from busbw.model.nccl.choice import Allowed, Choice, choices
 from busbw.model.nccl.constants import LATEST, NET, NVLINK, PCI, RING, Release
 from busbw.model.nccl.timing import US, Parts, parts
 from busbw.model.systems import System
+from busbw.model.types import Fit
 
 Fits = dict[tuple[str, str, str], Fit]  # by collective, algorithm and protocol
 SIMPLE_AT = 2

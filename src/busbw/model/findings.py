@@ -5,16 +5,16 @@ from collections import Counter
 from busbw.core.cells import Figure, peak
 from busbw.core.collectives import Collective
 from busbw.core.finding import Finding, Verdict
-from busbw.core.result import AnyResult, Ideal, Result
+from busbw.core.result import Ideal, Outcome, Result
 from busbw.core.sizes import counted, format_size
 from busbw.core.topology import Topology
 from busbw.model import data_findings, machine_findings, network_findings, timing_findings, traffic_findings
 from busbw.model.bounds import GIVEN, bounds
 from busbw.model.fabric import NoFabric, gb
-from busbw.model.figures import Series, dips, duration, half_peak, still_rising, where_text
 from busbw.model.payload import plan
 from busbw.model.rule import Conclusion, Rule, Run, apply
-from busbw.model.world import Used
+from busbw.model.series import Series, dips, duration, half_peak, still_rising, where_text
+from busbw.model.usable_hardware import Used
 
 OF_PLAN = 0.80  # of the bound with NCCL's constants, or of --ideal
 OF_WIRE = 0.70  # of nominal rates, of which protocols leave 76 to 98 %
@@ -23,7 +23,7 @@ NOT_NCCL = "check which transport and which links the ranks use"
 ABOVE = 1.01  # timing noise: a bound counts as exceeded from 1 % above
 
 
-def findings(result: AnyResult, topology: Topology) -> list[Finding]:
+def findings(result: Outcome, topology: Topology) -> list[Finding]:
     """What follows from a run, most important first. Of a training or a plan only the network is judged."""
     if isinstance(result, Result):
         return apply(RULES, Run(result, topology))

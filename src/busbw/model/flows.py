@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from busbw.core.watched import DIRECTIONS, LEVELS, PRIORITIES
-from busbw.core.watching import ETHERNET, PCIE, Flow, Link, Slave
+from busbw.core.link_samples import ETHERNET, PCIE, Flow, Link, Slave
+from busbw.core.watch_counters import DIRECTIONS, LEVELS, PRIORITIES
 from busbw.host.gpu import pcie_rate
 from busbw.model.rates import Rates
 

@@ -8,10 +8,10 @@ from busbw.core.finding import Verdict
 from busbw.core.result import Row
 from busbw.core.sizes import format_size
 from busbw.core.sxids import sxid
-from busbw.core.vitals import XidEvent
+from busbw.core.telemetry import XidEvent
 from busbw.core.xids import xid
 from busbw.model.rule import Conclusion, Rule, Run
-from busbw.model.vital_signs import Sign
+from busbw.model.telemetry_findings import Sign
 
 NAMED = 3  # parts and rows in a message; the rest is counted
 COUNTERS_NAMED = 2  # per part

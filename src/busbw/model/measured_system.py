@@ -8,7 +8,7 @@ from busbw.core.result import Result
 from busbw.core.topology import Host
 from busbw.model.fabric import NoFabric, ports_in_use
 from busbw.model.systems import System, of_device, of_generation, of_gpus
-from busbw.model.world import used
+from busbw.model.usable_hardware import used
 
 DESCRIBE = "describe the system, like --system h100x8 --nics 8x400G"
 

@@ -12,11 +12,11 @@ from busbw.core.pattern import RECV, SEND, US, Comm, Pattern, PatternRow
 from busbw.core.pattern_coverage import average, coverage
 from busbw.core.pattern_scale import scaled
 from busbw.core.pattern_weights import ranks_read, weights, world_of
-from busbw.core.prediction import Forecast, PatternPrediction, PredictedRow
 from busbw.core.sizes import counted
+from busbw.model.ceilings import described
 from busbw.model.estimate import Fits, Setting
-from busbw.model.levels import described
 from busbw.model.predict import check, forecast
+from busbw.model.types import Forecast, PatternPrediction, PredictedRow
 
 PACKED = "ranks whose place is unknown are placed host by host"
 ADDED = "calls are added up one after the other, {}: what overlaps with other calls or computation costs less"

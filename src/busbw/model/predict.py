@@ -6,13 +6,13 @@ from math import inf
 
 from busbw.core.collectives import BY_NAME, Collective
 from busbw.core.errors import UsageError
-from busbw.core.prediction import Crossing, Fit, Forecast, Prediction
 from busbw.model.bounds import P2P
 from busbw.model.calibration import Point
+from busbw.model.ceilings import described
 from busbw.model.estimate import Fits, Setting, calibrated, estimate
-from busbw.model.levels import described
 from busbw.model.nccl.choice import Choice
 from busbw.model.systems import System
+from busbw.model.types import Crossing, Fit, Forecast, Prediction
 
 CHECKED_HOSTS = 248  # the largest job with public figures that the model was compared with
 P2P_BAND = 0.5

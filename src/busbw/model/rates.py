@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from busbw.core.vitals import increase
-from busbw.core.watched import BY_NAME, LEVELS
-from busbw.core.watching import Group, Sample
+from busbw.core.link_samples import Group, Sample
+from busbw.core.telemetry import increase
+from busbw.core.watch_counters import BY_NAME, LEVELS
 
 Key = tuple[str, str]
 RESET, SATURATED = "reset", "saturated"

@@ -9,10 +9,10 @@ from busbw.core.finding import Finding, Verdict
 from busbw.core.result import Result
 from busbw.core.topology import Topology
 from busbw.model.fabric import NoFabric
-from busbw.model.figures import Series, series
+from busbw.model.series import Series, series
 from busbw.model.slow_rows import Slow, slow_rows
-from busbw.model.vital_signs import Signs
-from busbw.model.world import Used, used
+from busbw.model.telemetry_findings import Signs
+from busbw.model.usable_hardware import Used, used
 
 
 @dataclass(frozen=True)

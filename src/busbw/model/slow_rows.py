@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from busbw.core.cells import Figure
 from busbw.core.result import Result, Row
-from busbw.model.figures import Series, series, where_text
+from busbw.model.series import Series, series, where_text
 
 SLOWER = 1.10  # times the time that the neighbors suggest: small sizes vary by 4 to 6 % from sample to sample
 WIDE = 0.05  # half of the confidence interval, as a share of the time

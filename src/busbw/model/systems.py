@@ -57,11 +57,6 @@ class System:
         """What one NIC carries of data."""
         return min(self.nic * ROCE_PAYLOAD, self.pcie * PCIE_PAYLOAD)
 
-    @property
-    def nic_text(self) -> str:
-        """`8 x 50 GB/s`."""
-        return f"{self.nics} x {gb(self.nic)} GB/s" if self.nics else "no NICs"
-
     def features(self) -> Features:
         """What `bounds` may use."""
         return Features(nvls=self.nvls)

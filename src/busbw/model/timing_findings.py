@@ -8,8 +8,8 @@ from busbw.core.finding import Verdict
 from busbw.core.result import Cell, Device, Link, Result
 from busbw.core.sizes import counted, format_size
 from busbw.model.fabric import gb
-from busbw.model.figures import duration, repeated, sampled, where_text
 from busbw.model.rule import Conclusion, Find, Rule, Run
+from busbw.model.series import duration, repeated, sampled, where_text
 from busbw.stats.summary import nearest_rank
 
 LATE_SHARE = 0.05  # of an operation's time, if a clock shows the starts

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 
 from busbw.core.result import Result
-from busbw.core.vitals import TCP, USED
+from busbw.core.telemetry import TCP, USED
 
 TCP_NETWORKS = ("", "Socket", "busbw")  # NCCL's names of networks over TCP; empty is unknown
 

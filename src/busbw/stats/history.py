@@ -12,10 +12,10 @@ from busbw.core.cells import CellKey, cells, medians, usable
 from busbw.core.history import EARLIEST, Basis, Check, CheckedCell, Standing, machine
 from busbw.core.result import Result
 from busbw.stats.judging import RELEVANT
+from busbw.stats.outliers import deviation, distances
 from busbw.stats.rank_tests import level
 from busbw.stats.run_tests import ROUNDING, fewest_chance, sweep_test
 from busbw.stats.student import quantile, tail
-from busbw.stats.unusual import deviation, distances
 
 NEAREST = 5  # sizes
 LARGEST = 700.0  # logarithm that a float can hold

@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from busbw.core.training import ALONE, Training, TrainRun, TrainSpec
 from busbw.host.counters import device_counters
 from busbw.launch.control import Control
 from busbw.measure.events import EnterPhase
@@ -16,6 +15,7 @@ from busbw.train.exchange import Wrapped, still, wrap
 from busbw.train.loop import Loop, scaler_for, settle
 from busbw.train.methods import Method
 from busbw.train.models import Model
+from busbw.train.types import ALONE, Training, TrainRun, TrainSpec
 
 SEED = 7
 SETTLES = 3  # steps until DDP has rebuilt its buckets and methods have started

@@ -15,9 +15,9 @@ from torch.nn.parallel import DistributedDataParallel
 from busbw.accel.attachment import Attachment
 from busbw.accel.codecs.base import ring_bytes
 from busbw.accel.ddp import attach
-from busbw.core.training import DEFAULT_BUCKET_MB
 from busbw.train.methods import Method
 from busbw.train.replay import Hook, unchanged
+from busbw.train.types import DEFAULT_BUCKET_MB
 
 # The share of an fp32 gradient's bytes that torch's hooks send.
 SHARE = {"": 1.0, "bf16": 0.5, "fp16": 0.5}

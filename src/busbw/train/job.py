@@ -8,12 +8,11 @@ from fractions import Fraction
 from pathlib import Path
 
 from busbw.core.errors import UsageError
-from busbw.core.result import PlanResult, TrainResult
 from busbw.launch.control import Control
 from busbw.measure import network
-from busbw.measure.events import Emit, Ended, EnterPhase, Event, Iteration, Note, Started, Trained, now
-from busbw.measure.job import PlanJob, TrainJob
-from busbw.measure.party import facts, join_groups
+from busbw.measure.events import Emit, Ended, EnterPhase, Event, Note, Started, now
+from busbw.measure.process_groups import facts, join_groups
+from busbw.train.kinds import Iteration, PlanJob, PlanResult, Trained, TrainJob, TrainResult
 from busbw.train.names import known
 
 ENGINE = "torch"
@@ -25,8 +24,8 @@ def train(job: TrainJob | PlanJob, control: Control, emit: Emit, enter_phase: En
     from busbw.train.bench import Bench
     from busbw.train.methods import parse
     from busbw.train.models import BY_NAME
+    from busbw.train.plan_measure import survey
     from busbw.train.states.bench import StatesBench
-    from busbw.train.survey import survey
 
     spec = job.training
     party = join_groups(control)

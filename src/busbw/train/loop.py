@@ -8,8 +8,8 @@ from itertools import pairwise
 import torch
 from torch import nn
 
-from busbw.core.training import TrainSpec
 from busbw.train.models import Model
+from busbw.train.types import TrainSpec
 
 RATE = 0.01  # learning rate; labels are noise, and nothing may overflow
 SEED = 1

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from busbw.core.errors import NoMeasurement
-from busbw.core.training import TrainSpec
 from busbw.train.gpt import Gpt
+from busbw.train.types import TrainSpec
 
 IMAGE, CLASSES = 224, 1000
 WIDTH = 1024  # of the input of an MLP

@@ -6,10 +6,10 @@ from pathlib import Path
 import msgspec
 
 from busbw.core.errors import UsageError
-from busbw.core.tuning import TunedSystem
 from busbw.tune import table_file
+from busbw.tune.ab_check import Check, check
 from busbw.tune.jobs import Jobs
-from busbw.tune.recheck import Check, check
+from busbw.tune.types import TunedSystem
 
 
 def refuse_other(file: Path, made_for: TunedSystem, here: TunedSystem, say: Callable[[str], None]) -> None:

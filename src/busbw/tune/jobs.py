@@ -10,17 +10,19 @@ import msgspec
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.exits import Exit
 from busbw.core.finding import Finding
-from busbw.core.reports import Working
-from busbw.core.result import AnyResult, Result
+from busbw.core.rank_messages import Working
+from busbw.core.result import Outcome, Result
 from busbw.core.sizes import short_size
-from busbw.core.tuning import Choice, Trial, TunedSystem
+from busbw.core.tuning import Choice
 from busbw.launch import environment
-from busbw.measure.events import Event, Started, Tried, Trying
-from busbw.measure.job import SweepJob, TuneJob
+from busbw.measure.events import Event, Started
+from busbw.measure.job import SweepJob
 from busbw.measure.record import Record
-from busbw.session.sink import Sink
-from busbw.session.start import run
-from busbw.session.where import Where
+from busbw.measure.sink import Sink
+from busbw.measure.start import run
+from busbw.measure.target import Where
+from busbw.tune.kind import Tried, Trying, TuneJob
+from busbw.tune.types import Trial, TunedSystem
 
 MOST_FAILURES = 8  # candidates that may fail; each costs a start of all ranks
 
@@ -129,7 +131,7 @@ class Jobs:
             self.judge(system)
             self.system, self.environment = system, result.environment
 
-    def _run(self, job: SweepJob, variables: Mapping[str, str], listener: Listener) -> AnyResult | None:
+    def _run(self, job: SweepJob, variables: Mapping[str, str], listener: Listener) -> Outcome | None:
         if environment.detect(os.environ) is not None:
             raise UsageError(
                 "this process is a rank of a running job, but busbw tune starts ranks several times", "start it without mpirun"

@@ -7,12 +7,12 @@ from busbw.core.errors import UsageError
 from busbw.core.given_file import read_text
 from busbw.core.sweep import SweepSpec
 from busbw.core.tuner_table import Rule, Table, parse, ranges, whole
-from busbw.core.tuning import Tuned, TunedSystem
 from busbw.core.version import __version__
 from busbw.measure.events import now
 from busbw.measure.record import save
-from busbw.tune.planned import planned
 from busbw.tune.settings import NAMES
+from busbw.tune.types import Tuned, TunedSystem
+from busbw.tune.validate import planned
 
 FOUND, CHECKED = "found, not yet checked with new ranks", "checked with new ranks"
 SYSTEM = ("device", "ranks", "hosts", "nccl", "network")

@@ -13,12 +13,12 @@ from busbw.core.errors import BusbwError
 from busbw.core.exits import Exit
 from busbw.core.sizes import counted
 from busbw.core.tuner_table import Table
-from busbw.core.tuning import Trial, Tuned, TunedSystem, Tuning, text_of
 from busbw.stats.judging import Limits
-from busbw.stats.tuning import adjusted, gain, is_faster, together
 from busbw.tune import settings, table_file
+from busbw.tune.ab_check import Check, by_size, check
+from busbw.tune.gains import adjusted, gain, is_faster, together
 from busbw.tune.jobs import Jobs
-from busbw.tune.recheck import Check, by_size, check
+from busbw.tune.types import Trial, Tuned, TunedSystem, Tuning, text_of
 
 WORTH = 0.97  # a setting must shorten the times by 3 % on average, as it takes threads or multiprocessors from the user's program
 AS_FAST = "NCCL's choice is as fast"

@@ -2,7 +2,7 @@
 
 import time
 
-from busbw.core.watching import Exposition, Sample, Watched
+from busbw.core.link_samples import Exposition, Sample, Watched
 from busbw.watch.totals import Totals
 
 

@@ -15,9 +15,9 @@ from multiprocessing.connection import Connection
 import msgspec
 
 from busbw.core.errors import TimedOut
-from busbw.core.watching import Sample
+from busbw.core.link_samples import Sample
+from busbw.host.link_counters import HOST_FILES, NVML, Traffic
 from busbw.host.process import die_with_parent
-from busbw.host.traffic import HOST_FILES, NVML, Traffic
 
 ANSWER_S = 5.0  # for the counters of one link, or of all GPUs
 START_S = 30.0  # for NVML to start: 20 s on 8 GPUs without persistence mode

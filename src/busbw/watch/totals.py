@@ -1,9 +1,9 @@
 """Counters since the watch began, as an exporter needs them: they never decrease, even if a counter wraps or a driver reloads."""
 
 from busbw.core.counters import Counter
-from busbw.core.vitals import increase
-from busbw.core.watched import BY_NAME, LEVELS
-from busbw.core.watching import Group, Sample
+from busbw.core.link_samples import Group, Sample
+from busbw.core.telemetry import increase
+from busbw.core.watch_counters import BY_NAME, LEVELS
 
 Key = tuple[str, str]
 

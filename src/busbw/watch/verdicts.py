@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from busbw.core.finding import Verdict
-from busbw.core.watched import PRIORITIES
-from busbw.core.watching import IB, Flow, Said, per_second
+from busbw.core.link_samples import IB, Flow, Said, per_second
+from busbw.core.watch_counters import PRIORITIES
 from busbw.model.flows import DOWN, GONE, PAUSES, total
 
 PAUSED = 0.01  # of the time: fewer pauses cost less than measurement noise

@@ -5,8 +5,8 @@ from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from busbw.core.vitals import TCP
-from busbw.core.watching import HOST, Flow, Link, Sample, Watched
+from busbw.core.link_samples import HOST, Flow, Link, Sample, Watched
+from busbw.core.telemetry import TCP
 from busbw.model.flows import flow, gone
 from busbw.model.rates import Rates, rates
 from busbw.watch.verdicts import judge

@@ -11,9 +11,9 @@ from busbw.accel import codecs
 from busbw.accel.codecs import Codec, codec_for
 from busbw.accel.methods import CODECS
 from busbw.accel.settings import Settings
-from busbw.core.planning import LOSSES
-from busbw.session.planning import methods
 from busbw.train.methods import parse
+from busbw.train.plan_rounds import methods
+from busbw.train.plan_types import LOSSES
 
 
 def test_every_codec_class_is_registered():

@@ -16,9 +16,9 @@ if DEVICE.type == "cpu" and Path("/dev/nvidiactl").exists():  # as tests/conftes
 if DEVICE.type == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"
 
-from busbw.accel.embedding import index, kernels, plain, store  # noqa: E402
+from busbw.accel.embedding import index, kernels, store, torch_steps  # noqa: E402
 from busbw.accel.embedding import table as tables  # noqa: E402
-from busbw.accel.embedding.initial import initial  # noqa: E402
+from busbw.accel.embedding.init_values import initial  # noqa: E402
 from busbw.accel.embedding.kernels import find, hashing, place, promote, steps, update, values  # noqa: E402, F401 - Triton decides here where they run
 from busbw.accel.embedding.optimizers import layout  # noqa: E402
 from busbw.accel.embedding.settings import INITS, OPTIMIZERS  # noqa: E402
@@ -57,7 +57,7 @@ def in_host_memory(near: int, far: int, dim: int = DIM, **given: object) -> dict
 
 
 def both(monkeypatch: pytest.MonkeyPatch, dim: int = DIM, **given: object) -> tuple[Table, Table]:
-    return made(monkeypatch, steps, dim, **given), made(monkeypatch, plain, dim, **given)
+    return made(monkeypatch, steps, dim, **given), made(monkeypatch, torch_steps, dim, **given)
 
 
 def batches(count: int, seed: int = 0, most: int = 30) -> list[torch.Tensor]:
@@ -191,7 +191,7 @@ def test_every_optimizer_has_a_kernel_and_every_initial_value():
 )
 def test_rows_in_host_memory_are_as_if_all_were_on_the_gpu(monkeypatch, places, given):
     mine = made(monkeypatch, steps, **in_host_memory(places, 60 - places, **given))
-    plainly = made(monkeypatch, plain, **given)
+    plainly = made(monkeypatch, torch_steps, **given)
     for turn, ids in enumerate((*batches(2), batches(1)[0])):
         for table in (mine, plainly):
             table.apply(table.lookup(ids)[1], gradients(ids, turn))

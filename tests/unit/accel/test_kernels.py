@@ -13,10 +13,10 @@ if DEVICE == "cpu" and Path("/dev/nvidiactl").exists():  # as tests/conftest.py 
 if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"
 
-from busbw.accel.codecs import entries, kernels  # noqa: E402
 from busbw.accel.codecs import integers as plain  # noqa: E402
+from busbw.accel.codecs import kernels, sparse_packing  # noqa: E402
 from busbw.accel.codecs.base import RESIDUAL  # noqa: E402
-from busbw.accel.codecs.kernels import integers, kept, topk  # noqa: E402
+from busbw.accel.codecs.kernels import integers, topk, undo  # noqa: E402
 from busbw.accel.codecs.topk import TopK  # noqa: E402
 from busbw.accel.communicator import Communicator  # noqa: E402
 from busbw.accel.settings import Settings  # noqa: E402
@@ -43,8 +43,8 @@ def gradient(seed: int, length: int = LENGTH, kind: torch.dtype = torch.float32)
 
 def chosen(blob: torch.Tensor, room: int, length: int, fmt: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Positions and values of what is no padding."""
-    index, values = entries.unpack(blob, room, length, fmt)
-    count = int(entries.views(blob, room, length, fmt)[0][1:].sum())
+    index, values = sparse_packing.unpack(blob, room, length, fmt)
+    count = int(sparse_packing.views(blob, room, length, fmt)[0][1:].sum())
     return index[:count], values[:count]
 
 
@@ -139,9 +139,9 @@ def test_infinite_gradients_propagate_and_keep_the_residual(odd):
     blob, rest = topk.packed(part, before, {}, 1, ROOM, 0, "fp32", feedback=True)
     wrong = topk.add(blob[None], part, ROOM, "fp32")
     assert not bool(torch.isfinite(part[3_000]))
-    kept.restore(rest, before, wrong)
+    undo.restore(rest, before, wrong)
     assert torch.equal(rest, before)
-    kept.restore(rest, None, wrong)
+    undo.restore(rest, None, wrong)
     assert not bool(rest.any())
 
 
@@ -200,7 +200,7 @@ def test_corrupt_bytes_do_not_write_outside_the_gradient(fmt):
     for seed in range(3):
         whole = torch.zeros(LENGTH + 2 * guard, device=DEVICE)
         made = torch.Generator().manual_seed(seed)
-        blobs = torch.randint(0, 256, (2, entries.size(room, LENGTH, fmt)), dtype=torch.uint8, generator=made).to(DEVICE)
+        blobs = torch.randint(0, 256, (2, sparse_packing.size(room, LENGTH, fmt)), dtype=torch.uint8, generator=made).to(DEVICE)
         topk.add(blobs, whole[guard:-guard], room, fmt)
         assert not whole[:guard].any() and not whole[-guard:].any()
 
@@ -210,7 +210,7 @@ def test_corrupt_bytes_do_not_write_outside_the_gradient(fmt):
 def test_only_a_failed_exchange_sets_its_gradient_to_nan(length, kind):
     part = gradient(3, length, kind)
     for failed, wanted in ((0, part.clone()), (1, torch.full_like(part, torch.nan))):
-        kept.spoil(part, torch.tensor([failed], dtype=torch.int32, device=DEVICE))
+        undo.spoil(part, torch.tensor([failed], dtype=torch.int32, device=DEVICE))
         assert torch.equal(part, wanted) if not failed else bool(part.isnan().all())
 
 
@@ -218,7 +218,7 @@ def test_without_a_compiler_codecs_use_torch_and_warn_once(monkeypatch, capsys):
     def failing(*_):
         raise RuntimeError("Failed to find C compiler")
 
-    monkeypatch.setattr(kept, "restore", failing)
+    monkeypatch.setattr(undo, "restore", failing)
     kernels._works.cache_clear()
     try:
         assert [kernels._works(torch.device(DEVICE)) for _ in range(2)] == [False, False]

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from busbw.accel.codecs import factors, powersgd  # noqa: E402 - needs torch
+from busbw.accel.codecs import powersgd, powersgd_math  # noqa: E402 - needs torch
 
 Shapes = st.lists(st.lists(st.integers(0, 40), max_size=4).map(tuple), max_size=8).map(tuple)
 
 
 @given(Shapes, st.integers(1, 9))
 def test_every_element_is_in_a_matrix_or_sent_densely(shapes: tuple[tuple[int, ...], ...], rank: int) -> None:
-    made = factors.layout(shapes, rank)
+    made = powersgd_math.layout(shapes, rank)
     stretches = sorted([(one.begin, one.begin + one.rows * one.columns) for one in made.matrices] + list(made.others))
     assert sum(end - begin for begin, end in stretches) == sum(map(math.prod, shapes))
     assert all(before[1] <= after[0] for before, after in pairwise(stretches))
@@ -28,16 +28,16 @@ def test_every_element_is_in_a_matrix_or_sent_densely(shapes: tuple[tuple[int, .
 
 
 def test_a_convolution_is_a_matrix_of_its_outputs() -> None:
-    (matrix,) = factors.layout(((512, 256, 3, 3), (512,)), 4).matrices
+    (matrix,) = powersgd_math.layout(((512, 256, 3, 3), (512,)), 4).matrices
     assert (matrix.rows, matrix.columns) == (512, 2304)
 
 
 def orthonormal(*bases: torch.Tensor) -> list[torch.Tensor]:
     """Each with what makes its columns orthonormal."""
-    made = factors.Layout(tuple(factors.Matrix(0, len(one), 0, 0, 0) for one in bases), (), 0, 0)
-    owners = factors._owners(made, torch.device("cpu"), left=True)
+    made = powersgd_math.Layout(tuple(powersgd_math.Matrix(0, len(one), 0, 0, 0) for one in bases), (), 0, 0)
+    owners = powersgd_math._owners(made, torch.device("cpu"), left=True)
     every = torch.cat(bases)
-    return list(factors._times(every, factors._orthonormal(every, owners), owners).split([len(one) for one in bases]))
+    return list(powersgd_math._times(every, powersgd_math._orthonormal(every, owners), owners).split([len(one) for one in bases]))
 
 
 @settings(deadline=None)

@@ -15,7 +15,7 @@ if DEVICE.type == "cpu" and Path("/dev/nvidiactl").exists():  # as tests/conftes
 if DEVICE.type == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"
 
-from busbw.accel.codecs import factors  # noqa: E402
+from busbw.accel.codecs import powersgd_math  # noqa: E402
 from busbw.accel.codecs.base import RESIDUAL  # noqa: E402
 from busbw.accel.codecs.kernels import powersgd, tables  # noqa: E402
 
@@ -54,10 +54,10 @@ def random(seed: int, *shape: int) -> torch.Tensor:
     return (made * torch.logspace(0, -3, shape[1]) if len(shape) == 2 else made).to(DEVICE)
 
 
-def given(rank: int) -> tuple[factors.Layout, torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
+def given(rank: int) -> tuple[powersgd_math.Layout, torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
     """The layout, a gradient, a basis and a residual."""
     shapes = SHAPES if rank <= tables.FEW else LARGE
-    made, length = factors.layout(shapes, rank), sum(map(math.prod, shapes))
+    made, length = powersgd_math.layout(shapes, rank), sum(map(math.prod, shapes))
     assert len(made.matrices) == 4 and len(made.others) >= 4
     return made, random(1, length), random(2, made.right, rank), {RESIDUAL: random(3, length)}
 
@@ -71,10 +71,10 @@ def test_the_first_factor_matches_plain_torch(rank, size, kind, feedback):
     made, gradient, basis, state = given(rank)
     comm = SimpleNamespace(size=size)
     total, sent = powersgd.project(made, gradient.to(kind), comm, state, basis, feedback=feedback)
-    wanted_total, wanted = factors.project(made, gradient.to(kind), comm, state, basis, feedback=feedback)
+    wanted_total, wanted = powersgd_math.project(made, gradient.to(kind), comm, state, basis, feedback=feedback)
     assert torch.allclose(total, wanted_total, rtol=1e-6, atol=1e-6)  # CUDA divides by numbers as it multiplies by their inverse
-    left, others = factors.apart(made, sent, rank)
-    wanted_left, wanted_others = factors.apart(made, wanted, rank)
+    left, others = powersgd_math.apart(made, sent, rank)
+    wanted_left, wanted_others = powersgd_math.apart(made, wanted, rank)
     assert torch.allclose(others, wanted_others, rtol=1e-6, atol=1e-6)
     assert all(alike(one.left_of(left), one.left_of(wanted_left), 1e-4) for one in made.matrices)
 
@@ -83,7 +83,7 @@ def test_the_first_factor_matches_plain_torch(rank, size, kind, feedback):
 def test_the_second_factor_matches_plain_torch(rank):
     made, gradient, _, _ = given(rank)
     sent = random(4, made.left, rank).flatten()
-    right, wanted = (means.answer(made, gradient, sent, rank) for means in (powersgd, factors))
+    right, wanted = (means.answer(made, gradient, sent, rank) for means in (powersgd, powersgd_math))
     assert all(alike(one.right_of(right), one.right_of(wanted), 1e-4) for one in made.matrices)
 
 
@@ -91,11 +91,11 @@ def test_the_second_factor_matches_plain_torch(rank):
 def test_factor_product_and_residual_match_plain_torch(rank, size, kind, feedback):
     made, gradient, _, state = given(rank)
     right, total = random(5, made.right, rank), state[RESIDUAL]
-    sent = random(6, factors.room(made, rank, DEVICE).numel())
+    sent = random(6, powersgd_math.room(made, rank, DEVICE).numel())
     part, wanted = torch.empty_like(gradient, dtype=kind), torch.empty_like(gradient, dtype=kind)
     rest, wanted_rest = total.clone(), total.clone()
     wrong = powersgd.multiply(made, sent, right, part, rest, size, feedback=feedback)
-    factors.multiply(made, sent, right, wanted, wanted_rest, size, feedback=feedback)
+    powersgd_math.multiply(made, sent, right, wanted, wanted_rest, size, feedback=feedback)
     # Triton's interpreter does not round to bf16 as GPUs do.
     assert torch.equal(part, wanted) if kind == torch.float32 or DEVICE.type == "cuda" else torch.allclose(part, wanted, rtol=1e-2)
     if feedback:
@@ -109,7 +109,7 @@ def test_factor_product_and_residual_match_plain_torch(rank, size, kind, feedbac
 @pytest.mark.parametrize("place", [0, -1])
 def test_infinite_factors_and_vectors_are_detected(place):
     made, gradient, _, _ = given(3)
-    sent, right = random(6, factors.room(made, 3, DEVICE).numel()), random(5, made.right, 3)
+    sent, right = random(6, powersgd_math.room(made, 3, DEVICE).numel()), random(5, made.right, 3)
     sent[place] = torch.nan
     assert int(powersgd.multiply(made, sent, right, gradient, gradient.clone(), 3, feedback=True)) == 1
 
@@ -121,7 +121,7 @@ def test_zero_and_skipped_bases_are_not_kept():
     wanted = right.clone()
     made.matrices[1].right_of(wanted).copy_(made.matrices[1].right_of(before))
     no, yes = (torch.tensor([value], dtype=torch.int32, device=DEVICE) for value in (0, 1))
-    assert torch.equal(factors.next_basis(made, right, before, no.bool()), wanted)
+    assert torch.equal(powersgd_math.next_basis(made, right, before, no.bool()), wanted)
     assert torch.equal(powersgd.next_basis(made, right.clone(), before, no), wanted)
     assert torch.equal(powersgd.next_basis(made, right, before, yes), before)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.accel import light
+from busbw.accel import lightcc_env
 from busbw.accel.codecs.topk import ratio_at
 from busbw.accel.communicator import Communicator
 from busbw.accel.mesh import rows_of
@@ -87,7 +87,7 @@ def test_the_last_bucket_may_have_a_method_of_its_own():
 
 
 def test_the_seven_switches_have_lightccs_defaults():
-    defaults = {switch.name: switch.default for switch in light.SWITCHES}
+    defaults = {switch.name: switch.default for switch in lightcc_env.SWITCHES}
     assert defaults == {
         "LIGHT_2D_ALLREDUCE": "0",
         "LIGHT_INTRA_SIZE": "8",
@@ -97,8 +97,8 @@ def test_the_seven_switches_have_lightccs_defaults():
         "LIGHT_TOPK_THRESHOLD": "1048576",
         "LIGHT_TOPK_FP16": "0",
     }
-    assert light.from_env({}) == Settings()
-    assert light.from_env({"LIGHT_TOPK_RATIO": " "}) == Settings(), "an empty value is an unset one"
+    assert lightcc_env.from_env({}) == Settings()
+    assert lightcc_env.from_env({"LIGHT_TOPK_RATIO": " "}) == Settings(), "an empty value is an unset one"
 
 
 def test_switches_become_settings():
@@ -112,12 +112,12 @@ def test_switches_become_settings():
         "LIGHT_TOPK_FP16": "1",
         "OTHER": "x",
     }
-    assert light.from_env(given_words) == Settings(
+    assert lightcc_env.from_env(given_words) == Settings(
         method=TOPK, two_d=True, intra_size=4, two_d_most=5, compress_least=2097152, ratio=0.05, values="fp16"
     )
     limits = {"LIGHT_INTRA_SIZE": "1", "LIGHT_HIERARCHICAL_THRESHOLD": "0", "LIGHT_TOPK_RATIO": "1", "LIGHT_TOPK_THRESHOLD": "0"}
-    assert light.from_env(limits) == Settings(intra_size=1, two_d_most=0, ratio=1.0, compress_least=0)
-    assert light.unknown(given_words | {"LIGHT_TOPK": "1", "LIGHT_2D": "1"}) == ["LIGHT_2D", "LIGHT_TOPK"]
+    assert lightcc_env.from_env(limits) == Settings(intra_size=1, two_d_most=0, ratio=1.0, compress_least=0)
+    assert lightcc_env.unknown(given_words | {"LIGHT_TOPK": "1", "LIGHT_2D": "1"}) == ["LIGHT_2D", "LIGHT_TOPK"]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_switches_become_settings():
 )
 def test_an_invalid_variable_is_named_with_its_value(name, word):
     with pytest.raises(UsageError, match=f"{name}={word} is invalid"):
-        light.from_env({name: word})
+        lightcc_env.from_env({name: word})
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from healthy_gpu import changed, health, links, logged
 from healthy_pcie import gpu_bdf, port_bdf
 from tree import Change, Tree, environment
 
+from busbw.check import text as view
 from busbw.check.examine import examine
+from busbw.check.overall import exit_code
 from busbw.core.finding import Verdict
-from busbw.core.overall import exit_code
-from busbw.host.recording import recorded
-from busbw.views import checks as view
+from busbw.host.snapshot import recorded
 
 HOSTS = Path(__file__).parents[2] / "hosts"
 PCI, RDMA, EIO = "/sys/bus/pci/devices", "/sys/class/infiniband", "input/output error"

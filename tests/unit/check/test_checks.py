@@ -1,7 +1,8 @@
 """Every check fires on a server that has its fault, and on no healthy one."""
 
 import copy
-import importlib
+import re
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -9,14 +10,21 @@ from cases import CASES
 from healthy import healthy
 
 from busbw import check as room
-from busbw.check.machine import Machine
-from busbw.check.registry import CHECKS, find
-from busbw.core.checking import Layer
+from busbw.check import text as view
+from busbw.check.examine import examine
+from busbw.check.machine import ENVIRONMENT, Machine
+from busbw.check.registry import CHECKS, MODULES, ROWS, find
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.finding import Verdict
+from busbw.core.kernel_rules import RULES as KERNEL_RULES
 
 NAMES = [check.row.name for check in CHECKS]
 GOOD = {Verdict.PASS, Verdict.SKIP}
 BAD = {Verdict.WARN, Verdict.FAIL}
+# At the start of a line, but in the module of the kernel log, which makes a check for each rule.
+DECORATOR = re.compile(
+    r"^(?:    )?@(?:check|per_gpu|under_load|soft_limit|variable|per_port|per_interface|rule|expectation)\((?!row)", re.MULTILINE
+)
 
 
 def server(case):
@@ -59,17 +67,38 @@ def test_machine_that_tells_nothing_passes_no_check(name):
     assert {one.verdict for one in found} <= {Verdict.UNKNOWN, Verdict.SKIP}
 
 
-def test_registry_has_every_module_once():
+def test_registry_imports_every_module_that_has_a_check():
     folder = Path(room.__file__).parent
-    layers = [path.parent.name for path in folder.glob("*/__init__.py") if path.parent.name not in ("doctor", "command")]
-    for layer in layers:
-        modules = {path.stem for path in (folder / layer).glob("*.py") if not path.stem.startswith("_")}
-        registered = {check.look.__module__.rpartition(".")[2] for check in importlib.import_module(f"busbw.check.{layer}").CHECKS}
-        if layer == "kernel_log":  # one module judges all of its rules, which are rows in core
-            assert registered == {"judge"}
-            continue
-        shared = {name for name in modules if not hasattr(importlib.import_module(f"busbw.check.{layer}.{name}"), "CHECK")}
-        assert modules - shared == registered, layer
+    decorated = [path for path in folder.glob("*/*.py") if DECORATOR.search(path.read_text(encoding="utf-8"))]
+    names = {f"busbw.check.{path.parent.name}.{path.stem}" for path in decorated}
+    assert len(names) > 50
+    assert names == {module.__name__ for module in MODULES}
+    assert len(MODULES) == len(names)
+
+
+def test_every_row_of_a_check_is_registered_once():
+    defined = [value for module in MODULES for value in vars(module).values() if isinstance(value, CheckRow)]
+    registered = [row.id for row in ROWS]
+    assert len(set(registered)) == len(registered)
+    assert {row.id for row in defined} | {rule.row.id for rule in KERNEL_RULES} == set(registered)
+
+
+def test_checks_are_in_the_order_of_their_ids_but_those_that_follow_another():
+    for _, group in groupby(CHECKS, lambda check: check.judge.__module__.rpartition(".")[0]):
+        checks = list(group)
+        ids = [check.row.id for check in checks]
+        assert [one.row.id for one in checks if not one.after] == sorted(one.row.id for one in checks if not one.after)
+        assert all(ids.index(one.row.id) == ids.index(one.after) + 1 for one in checks if one.after)
+
+
+def test_what_several_checks_lack_is_asked_for_once():
+    report = examine(healthy().failing(ENVIRONMENT, "not in the recording").source())
+    (lacking,) = [one for one in report.findings if "environment" in one.message]
+    needing = [check.row.name for check in CHECKS if check.needs]
+    assert (lacking.name, lacking.verdict, lacking.optional) == ("reads-answer", Verdict.UNKNOWN, True)
+    assert len(needing) > 25 and all(name in lacking.message for name in needing)
+    assert not {one.name for one in report.findings} & set(needing)
+    assert report.verdict is Verdict.PASS
 
 
 def test_rows_are_complete():
@@ -80,3 +109,11 @@ def test_rows_are_complete():
         row = check.row
         assert all((row.title, row.right, row.why, row.fix, row.stays, row.reads)), row.name
         assert row.id.startswith("BW") and len(row.id) == 5
+
+
+def test_a_remedy_that_a_reboot_undoes_says_so():
+    tree, change = server(CASES["nic-mtu"])
+    change(tree)
+    printed = view.text(examine(tree.source(), [find("nic-mtu")]))
+    assert "\n        after reboot: lost; set it in netplan" in printed
+    assert "stays: " not in printed

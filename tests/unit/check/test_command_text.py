@@ -9,7 +9,7 @@ import pytest
 from healthy import healthy
 
 from busbw.check.command import report
-from busbw.check.command.words import commands
+from busbw.check.command.script_parser import commands
 from busbw.check.machine import Machine
 from busbw.cli.main import guarded
 from busbw.core.errors import UsageError

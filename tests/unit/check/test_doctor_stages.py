@@ -12,8 +12,8 @@ import pytest
 
 from busbw.check.doctor import examination, launching, login, networks, node
 from busbw.check.doctor.examination import commands, diagnosis, stages
-from busbw.check.doctor.patient import Patient, passed
-from busbw.check.doctor.patient import identity as found_identity
+from busbw.check.doctor.launch_context import LaunchContext, passed
+from busbw.check.doctor.launch_context import identity as found_identity
 from busbw.core.errors import NoMeasurement
 from busbw.core.finding import Verdict
 from busbw.core.version import __version__
@@ -31,9 +31,9 @@ def identity(host, *, mtu=9000, busbw=__version__, names=None, **addresses):
     return {"hostname": host, "busbw": busbw, "addresses": addresses, "mtus": dict.fromkeys(addresses, mtu), "names": every | (names or {})}
 
 
-def patient(*hosts, ifname="", **fields):
+def context(*hosts, ifname="", **fields):
     """A launch on hosts with these identities."""
-    made = Patient(tuple(Host(f"h{number}", 2) for number in range(1, len(hosts) + 1)), 5.0, ifname, **fields)
+    made = LaunchContext(tuple(Host(f"h{number}", 2) for number in range(1, len(hosts) + 1)), 5.0, ifname, **fields)
     made.identities = dict(zip(made.names, hosts, strict=True))
     return made
 
@@ -69,7 +69,7 @@ def said(host, answer, code=0, error="", killed=""):
 def test_logins(monkeypatch, done, verdict, message, fix):
     monkeypatch.setattr(login, "_banner", lambda host: "")
     answers(monkeypatch, said("h1", b""), done)
-    stage = login.ssh(patient({}, {}))
+    stage = login.ssh(context({}, {}))
     assert (stage.name, stage.verdict, stage.message.startswith(message), fix in stage.fix) == ("ssh", verdict, True, True), stage
 
 
@@ -83,7 +83,7 @@ def test_an_sshd_that_answers_only_its_banner(monkeypatch):
 
         threading.Thread(target=serve, daemon=True).start()
         answers(monkeypatch, said("127.0.0.1", b"", None, "", "no answer"))
-        stage = login.ssh(patient({}))
+        stage = login.ssh(context({}))
     assert stage.message.startswith("127.0.0.1: sshd answers ('SSH-2.0-OpenSSH_9.6'), but ssh gets no further")
     assert (stage.verdict, stage.fix) == (FAIL, networks.LARGER_THAN)
     assert login._banner("127.0.0.1") == "", "nothing listens any more"
@@ -101,7 +101,7 @@ def test_an_sshd_that_answers_only_its_banner(monkeypatch):
 )
 def test_the_same_installation_everywhere(monkeypatch, second, verdict, message):
     asked = answers(monkeypatch, said("h1", identity("h1")), second)
-    one = patient({}, {})
+    one = context({}, {})
     one.identities = {}
     stage = login.install(one)
     words = asked[0][0]["h2"]
@@ -122,7 +122,7 @@ def test_the_same_installation_everywhere(monkeypatch, second, verdict, message)
     ],
 )
 def test_names_of_hosts(hosts, verdict, message):
-    stage = login.names(patient(*hosts))
+    stage = login.names(context(*hosts))
     assert (stage.verdict, stage.message.startswith(message)) == (verdict, True), stage
 
 
@@ -146,19 +146,19 @@ BRIDGE = {"docker0": "172.17.0.1/16"}
     ],
 )  # fmt: skip
 def test_subnets_that_hosts_share(hosts, ifname, verdict, message, found):
-    one = patient(*hosts, ifname=ifname)
+    one = context(*hosts, ifname=ifname)
     stage = networks.subnets(one)
     assert (stage.verdict, stage.message.startswith(message), one.networks) == (verdict, True, found), stage
 
 
 def test_the_odd_mtu_is_named_with_the_usual_one():
-    stage = networks.subnets(patient(identity("h1", mtu=1500), identity("h2"), identity("h3", mtu=1500)))
+    stage = networks.subnets(context(identity("h1", mtu=1500), identity("h2"), identity("h3", mtu=1500)))
     assert stage.evidence == ("h2: eth0 has MTU 9000, 2 of 3 hosts have 1500",)
     assert stage.fix.startswith("drain h2, and there: ip link set dev eth0 mtu 1500; ")
 
 
 def on_two(**fields):
-    one = patient(*(identity(f"h{n}", eth0=f"10.1.0.{n}/24", docker0=f"172.17.0.{n}/16") for n in (1, 2)), **fields)
+    one = context(*(identity(f"h{n}", eth0=f"10.1.0.{n}/24", docker0=f"172.17.0.{n}/16") for n in (1, 2)), **fields)
     one.networks = [FABRIC, DOCKER]
     return one
 
@@ -333,13 +333,13 @@ def test_errors_are_cut_to_their_last_300_letters(monkeypatch):
     monkeypatch.setattr(login, "_banner", lambda host: "")
     for code in (255, 3, None):
         answers(monkeypatch, said("h1", b"", code, f"{LONG}\n"))
-        assert login.ssh(patient({})).evidence == ("y" * 300,)
-    assert login.install(patient({})).evidence == ("y" * 300,)
+        assert login.ssh(context({})).evidence == ("y" * 300,)
+    assert login.install(context({})).evidence == ("y" * 300,)
     assert networks.tcp(on_two()).evidence == ("y" * 300,)
 
 
 def test_of_many_pairs_six_are_shown(monkeypatch):
-    one = patient(*(identity(f"h{number}") for number in range(1, 10)))
+    one = context(*(identity(f"h{number}") for number in range(1, 10)))
     one.networks = [FABRIC]
     answers(monkeypatch, said("h1", failing(*(f"10.1.0.0/24 h{number}" for number in range(2, 10)))))
     assert [text.partition(" on ")[0] for text in networks.tcp(one).evidence] == [f"h1 to h{number}" for number in range(2, 8)]

@@ -15,7 +15,7 @@ from busbw.check.snapshot import snapshot
 from busbw.core.finding import Verdict
 from busbw.host import file_systems as room
 from busbw.host.file_systems import SILENT, file_systems
-from busbw.host.recording import parse_archive
+from busbw.host.snapshot import parse_archive
 
 PASS, WARN, FAIL, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP, Verdict.UNKNOWN
 GIB, LARGE = 1 << 30, 100 << 40

@@ -23,7 +23,7 @@ from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS, EXPECTATIONS, find
 from busbw.check.snapshot import snapshot
 from busbw.core.finding import Verdict
-from busbw.host.recording import parse_archive, recorded
+from busbw.host.snapshot import parse_archive, recorded
 
 HOSTS = Path(__file__).parents[2] / "hosts"
 TODAY = date(2026, 11, 26)

@@ -6,7 +6,7 @@ from datetime import date
 import pytest
 
 from busbw.check.expect import file
-from busbw.check.expect.lines import line, lines
+from busbw.check.expect.file import line, lines
 from busbw.check.expect.spec import Expectations, Gpus
 from busbw.core.errors import UsageError
 

@@ -7,11 +7,12 @@ from cases_nic import BOND, NET, PORT, bonded, changed, one, run
 from healthy import healthy
 from tree import Tree, environment
 
+from busbw.check import rdma_qos_check
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS
-from busbw.core.checking import CheckReport, Layer
+from busbw.check.types import CheckReport
+from busbw.core.check_row import Layer
 from busbw.core.finding import Verdict
-from busbw.views import rdma_qos_check
 
 PASS, WARN, FAIL, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP, Verdict.UNKNOWN
 DEVICE = "/sys/class/infiniband/mlx5_8"

@@ -11,8 +11,7 @@ from healthy import healthy
 from tree import Tree, environment
 
 from busbw.check import cluster
-from busbw.check.cluster import here
-from busbw.check.compare import differences
+from busbw.check.cluster import differences, here
 from busbw.check.examine import examine, run
 from busbw.check.facts import facts, merged
 from busbw.check.machine import Machine

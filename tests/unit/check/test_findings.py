@@ -19,7 +19,8 @@ from busbw.check.expect.learn import learn
 from busbw.check.expect.text import text
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS, EXPECTATIONS, find
-from busbw.core.checking import Checked, Layer
+from busbw.check.types import Checked
+from busbw.core.check_row import Layer
 from busbw.core.finding import Verdict
 from busbw.host.source import Reading, Source
 

@@ -16,8 +16,8 @@ from tree import Tree, environment
 from busbw.check.command.lint import lint
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS, find
+from busbw.check.shell_words import word
 from busbw.core.finding import Verdict
-from busbw.core.shell_words import word
 
 MARK = "HARM"
 HOSTILE = f"""x '$({MARK})" `id`;&|>*"""

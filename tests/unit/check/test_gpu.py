@@ -9,12 +9,13 @@ from healthy_gpu import all_changed, changed, logged
 from looking import found, of
 from tree import Tree, environment
 
-from busbw.check.gpu import CHECKS
 from busbw.check.machine import Machine
+from busbw.check.registry import CHECKS
 from busbw.core.finding import Verdict
-from busbw.host.recording import recorded
+from busbw.host.snapshot import recorded
 
 HOSTS = Path(__file__).parents[2] / "hosts"
+GPU_CHECKS = [check for check in CHECKS if check.judge.__module__.startswith("busbw.check.gpu.")]
 PASS, WARN, FAIL, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP, Verdict.UNKNOWN
 
 
@@ -42,13 +43,13 @@ def without_a_switch(tree):
 
 def test_without_gpus_every_check_is_skipped():
     tree = Tree().files("/sys/bus/pci/devices/0000:00:02.0", vendor="0x8086", **{"class": "0x030000"}).failing("nvml_health", "no driver")
-    for check in CHECKS:
+    for check in GPU_CHECKS:
         assert {one.verdict for one in check.run(Machine(tree.source()))} == {SKIP}, check.row.name
 
 
 def test_gpus_without_nvml_are_unknown_with_the_reason():
     machine = Machine(recorded(HOSTS / "vm-veth.jsonl"))
-    for check in CHECKS:
+    for check in GPU_CHECKS:
         if check.row.name not in ("gpu-missing", "gpu-nouveau", "gpu-xid", "gpu-sxid", "gpu-load-throttle"):
             (one,) = check.run(machine)
             assert one.verdict is UNKNOWN and "1 NVIDIA GPU on PCI" in one.message and "nvml_health" in one.message

@@ -9,7 +9,7 @@ from looking import found, of
 from tree import Tree
 
 from busbw.check.machine import Machine
-from busbw.check.parts import gpus, nics, with_cpu
+from busbw.check.pcie_devices import gpus, nics, with_cpu
 from busbw.core.finding import Verdict
 from busbw.host.cpu import hypervisor_bit
 from busbw.host.gpu import sysfs_bus_id

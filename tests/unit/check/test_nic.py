@@ -7,12 +7,12 @@ import pytest
 from cases_nic import BOND, NET, PORT, bonded, changed, counter, efa, erdma, one, one_network, run, statistic
 from healthy import healthy
 
+from busbw.check import rdma_qos_check
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS
-from busbw.core.checking import CheckReport
+from busbw.check.types import CheckReport
 from busbw.core.finding import Verdict
-from busbw.host.recording import recorded
-from busbw.views import rdma_qos_check
+from busbw.host.snapshot import recorded
 
 PASS, WARN, FAIL, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP, Verdict.UNKNOWN
 

@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 from tree import environment
 
 from busbw.check import cluster
-from busbw.check.compare import differences
+from busbw.check import text as view
+from busbw.check.cluster import differences
 from busbw.check.examine import examine
 from busbw.check.facts import facts, merged
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS
 from busbw.check.snapshot import snapshot
 from busbw.check.trend import error_counts
+from busbw.check.types import CheckReport, ClusterReport
 from busbw.cli.main import guarded
-from busbw.core.checking import CheckReport, ClusterReport
 from busbw.core.finding import Verdict
-from busbw.host.recording import parse_archive
+from busbw.host.snapshot import parse_archive
 from busbw.host.source import Live
-from busbw.views import checks as view
 
 MIB = 1 << 20
 

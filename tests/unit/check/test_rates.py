@@ -10,7 +10,7 @@ from tree import Tree
 from busbw.check.machine import Machine
 from busbw.check.rates import Count, interval_s, risen, too_fast
 from busbw.check.registry import find
-from busbw.core.checking import Checked
+from busbw.check.types import Checked
 from busbw.core.finding import Verdict
 from busbw.core.units import span
 

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 from tree import Tree
 
+from busbw.check import error_growth_text as view
 from busbw.check.trend import trend
 from busbw.cli.check import command
 from busbw.core.errors import UsageError
 from busbw.host.gpu_health import GpuHealth, Gpus, Link
-from busbw.views import trend as view
 
 PORT = "/sys/class/infiniband/mlx5_0/ports/1"
 

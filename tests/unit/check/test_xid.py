@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from looking import found, of
 
-from busbw.check.gpu.nvlink_registers import reading
+from busbw.check.gpu.logged import nvlink_severity
 from busbw.core.finding import Verdict
 from busbw.host.kernel_log import logged_xids
 
@@ -78,12 +78,12 @@ def test_bits_of_the_registers_of_xid_74(register):
     for bit in range(32):
         registers = ", ".join(hex((place == register) << bit) for place in range(7))
         expected = "harmless" if bit in harmless else "secondary" if bit in secondary else ""
-        assert reading(f", NVLink: fatal error detected on link 6({registers})") == expected, (register, bit)
+        assert nvlink_severity(f", NVLink: fatal error detected on link 6({registers})") == expected, (register, bit)
 
 
 @pytest.mark.parametrize("text", ["NVLink: failed to train link 1", "on link 6(0x0, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)", "on link 6(0x1, 0x0)"])
 def test_lines_of_xid_74_without_bits_tell_nothing_of_them(text):
-    assert reading(text) == ""
+    assert nvlink_severity(text) == ""
 
 
 XID_46 = GPU_1 + "46, pid=7, name=python3, Ch 00000001"

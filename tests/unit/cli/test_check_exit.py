@@ -9,12 +9,12 @@ from healthy import healthy
 from healthy_gpu import all_changed, changed
 from tree import Change, Tree
 
+from busbw.check import text as view
 from busbw.check.examine import examine
 from busbw.check.snapshot import snapshot
 from busbw.cli.main import guarded
 from busbw.core.exits import NagiosExit
 from busbw.core.finding import Verdict
-from busbw.views import checks as view
 
 Output = pytest.CaptureFixture[str]
 LOST = changed(3, error="Unknown Error")

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from busbw.cli.main import cli, guarded
 from busbw.core.result import Cell, Result, Row
 from busbw.core.sweep import SweepSpec
-from busbw.views import result_json
+from busbw.report import result_json
 
 from .conftest import refused
 

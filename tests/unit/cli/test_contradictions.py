@@ -7,11 +7,11 @@ import pytest
 from busbw.cli import plan as plan_command
 from busbw.cli import train as train_command
 from busbw.cli.main import guarded
-from busbw.core.planning import Bucket, Exchange, ExchangeRound, Layout, LayoutRound, Plan, PlanRun
-from busbw.core.result import PlanResult, TrainResult
-from busbw.core.training import ALONE, Training, TrainRun, TrainSpec
-from busbw.measure.events import Started, Surveyed
-from busbw.session.planning import Planner
+from busbw.measure.events import Started
+from busbw.train.kinds import PlanResult, Surveyed, TrainResult
+from busbw.train.plan_rounds import Planner
+from busbw.train.plan_types import Bucket, Exchange, ExchangeRound, Layout, LayoutRound, Plan, PlanRun
+from busbw.train.types import ALONE, Training, TrainRun, TrainSpec
 
 SAID = "figures contradict each other:"
 

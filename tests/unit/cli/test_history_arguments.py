@@ -19,7 +19,7 @@ import pytest
 from busbw.cli.main import guarded
 from busbw.core.result import Cell, Device, Library, Result, Row, World
 from busbw.core.sweep import SweepSpec
-from busbw.views import result_json
+from busbw.report import result_json
 
 Busbw = Callable[..., tuple[int, str, str]]
 

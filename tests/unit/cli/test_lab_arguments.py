@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from busbw.cli.main import main
-from busbw.core.labs import HostStatus, Lab, LabHost, LabSpec, LabStatus, Shape
-from busbw.views import lab as view
+from busbw.lab import text as view
+from busbw.lab.types import HostStatus, Lab, LabHost, LabSpec, LabStatus, Shape
 
 ABSENT = "a-lab-that-is-not-there"
 

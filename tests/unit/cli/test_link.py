@@ -8,10 +8,10 @@ import pytest
 
 from busbw.cli.link import suspect_exit
 from busbw.cli.main import guarded
-from busbw.core import wire
+from busbw.core import json_codec
 from busbw.core.finding import Finding, Verdict
-from busbw.core.linking import Flow, LinkHost, LinkReport, LinkSpec, Rail, Suspect, SuspectReport
-from busbw.views import link as view
+from busbw.link import text as view
+from busbw.link.types import Flow, LinkHost, LinkReport, LinkSpec, Rail, Suspect, SuspectReport
 
 FOUR_HOSTS = Path(__file__).parents[3] / "benchmarks" / "link_2cpu_202611" / "four_hosts.json"
 
@@ -50,7 +50,7 @@ def test_the_exit_code_follows_the_findings(verdicts: list[tuple[str, Verdict]],
     flows = [Flow(rail=0, sender=0, receiver=0, rate=1.0)]
     report = LinkReport(spec=LinkSpec(), hosts=[LinkHost("h1")], rails=[Rail("all", [None])], flows=flows, findings=findings)
     file = tmp_path / "r.json"
-    file.write_bytes(wire.encode(report))
+    file.write_bytes(json_codec.encode(report))
     assert guarded(["link", "--result", str(file)]) == code
 
 

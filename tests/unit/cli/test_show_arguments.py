@@ -7,14 +7,16 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from busbw.cli.documents import load
+from busbw.cli.file_kinds import load
 from busbw.cli.main import guarded
-from busbw.core.planning import Bucket, Plan
-from busbw.core.result import SCHEMAS, Cell, Device, PlanResult, Result, Row, TrainResult, World
+from busbw.core.result import Cell, Device, Result, Row, World
 from busbw.core.sweep import SweepSpec
-from busbw.core.training import Training, TrainRun, TrainSpec
-from busbw.views import documents, result_json
-from busbw.views.documents import Document
+from busbw.report import file_kinds, result_json
+from busbw.report.file_kinds import Document
+from busbw.report.results import SCHEMAS
+from busbw.train.kinds import PlanResult, TrainResult
+from busbw.train.plan_types import Bucket, Plan
+from busbw.train.types import Training, TrainRun, TrainSpec
 
 ROOT = Path(__file__).parents[3]
 BENCHMARK = ROOT / "benchmarks" / "all_reduce_2xh200_202611"
@@ -159,5 +161,5 @@ def test_a_tuner_table_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
 
 def test_every_kind_has_a_schema_of_its_own() -> None:
-    assert len(documents.BY_SCHEMA) == len(documents.KINDS)
-    assert not documents.BY_SCHEMA.keys() & SCHEMAS.keys()
+    assert len(file_kinds.BY_SCHEMA) == len(file_kinds.KINDS)
+    assert not file_kinds.BY_SCHEMA.keys() & SCHEMAS.keys()

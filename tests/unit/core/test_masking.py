@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from busbw.core.env import carried
 from busbw.core.masking import MASK, masked, masked_data, masked_value, masked_words
-from busbw.host.recording import Recording, parse_archive
+from busbw.host.snapshot import Recording, parse_archive
 from busbw.host.source import Reading
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from busbw.cli.streams import answer, bug, talk
 from busbw.core.unseen import Painted, seen
-from busbw.views.html.tree import document, tag
+from busbw.ui.html.element import document, tag
 
 HIDDEN = [
     "\x1b[2J",

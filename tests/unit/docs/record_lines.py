@@ -13,9 +13,10 @@ from typing import Any
 
 from record_derived import DERIVED, by_seed
 
-from busbw.core.result import AnyResult, Cell, Result
-from busbw.core.training import Training, TrainRun
-from busbw.views import documents, read
+from busbw.core.result import Cell, Result
+from busbw.report import file_kinds, read
+from busbw.report.results import AnyResult
+from busbw.train.types import Training, TrainRun
 
 ROOT = Path(__file__).parents[3]
 NUMBER = re.compile(r"(?<![A-Za-z_\d.])\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
@@ -105,7 +106,7 @@ def _loop(source: str, text: str) -> Iterator[Line]:
 
 def _json(source: str, data: bytes, path: Path) -> Iterator[Line]:
     """Of a file that busbw knows its text; of others what a program computes from it, if it has a text too, and else all numbers."""
-    if (known := documents.read(data, path.name)) is not None:
+    if (known := file_kinds.read(data, path.name)) is not None:
         yield from _text(source, known.text(None))
         return
     for document in _documents(data):

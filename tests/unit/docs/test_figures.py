@@ -25,7 +25,7 @@ import record_tables
 from markdown_it import MarkdownIt
 
 from busbw.cli.main import guarded
-from busbw.views import read, registry
+from busbw.report import read, registry
 
 ROOT = Path(__file__).parents[3]
 RECORDS = ROOT / "benchmarks"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from busbw.cli.main import guarded
-from busbw.core.linking import ETHERNET, INFINIBAND, ROCE
+from busbw.host.endpoints import ETHERNET, INFINIBAND, ROCE
 from busbw.link import payload
 
 ROOT = Path(__file__).parents[3]

@@ -8,11 +8,12 @@ from types import ModuleType
 import msgspec
 import pytest
 
-from busbw.core import wire
+from busbw.core import json_codec
 from busbw.core.finding import LOG_FINDINGS
-from busbw.core.result import AnyResult, Cell
+from busbw.core.result import Cell
 from busbw.model.findings import RULES
-from busbw.views import read
+from busbw.report import read
+from busbw.report.results import AnyResult
 
 
 def test_the_committed_files_are_not_stale(generate: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,7 +46,7 @@ def test_the_result_page_has_every_structure_once(generate: ModuleType) -> None:
 def test_the_schema_allows_nan_and_infinities_as_text(generate: ModuleType) -> None:
     figure = json.loads(generate.FOLDERS["src/busbw/schemas"]()["busbw.result-1.schema.json"])["$defs"]["Cell"]["properties"]["busbw"]
     assert figure == {"anyOf": [{"type": "number"}, {"enum": ["nan", "inf", "-inf"]}]}
-    written = json.loads(wire.encode(Cell(math.nan, math.inf, -math.inf)))
+    written = json.loads(json_codec.encode(Cell(math.nan, math.inf, -math.inf)))
     assert [written[name] for name in ("time_s", "algbw", "busbw")] == figure["anyOf"][1]["enum"]
 
 

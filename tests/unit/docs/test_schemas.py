@@ -12,9 +12,9 @@ import jsonschema
 import msgspec
 import pytest
 
-from busbw.core import wire
-from busbw.views import result_json
-from busbw.views.read import read
+from busbw.core import json_codec
+from busbw.report import result_json
+from busbw.report.read import read
 
 ROOT = Path(__file__).parents[3]
 SCHEMAS = ROOT / "src" / "busbw" / "schemas"
@@ -65,7 +65,7 @@ def test_a_file_with_every_field_fits_its_schema(generate: ModuleType) -> None:
         check = jsonschema.Draft202012Validator(its)
         for kind in get_args(structure) or (structure,):
             whole = filled(kind)
-            written = json.loads(wire.encode(whole)) | ({"schema": name} if "schema" in kind.__struct_fields__ else {})
+            written = json.loads(json_codec.encode(whole)) | ({"schema": name} if "schema" in kind.__struct_fields__ else {})
             check.validate(written)
             for name_of_field, value in written.items():
                 other = [] if isinstance(value, dict) else {}

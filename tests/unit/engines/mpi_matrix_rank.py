@@ -15,15 +15,15 @@ from busbw.core.collectives import COLLECTIVES, Collective
 from busbw.core.dtypes import DTYPES, DType, dtype
 from busbw.core.errors import NoMeasurement
 from busbw.core.layouts import Layout
-from busbw.core.probe import Probe
 from busbw.core.redops import REDOPS
 from busbw.core.result import Mismatch
 from busbw.core.sweep import Series, SweepSpec
 from busbw.engines.base import Call
 from busbw.engines.host_probe import bits_type
 from busbw.engines.mpi import LARGEST_COUNT, MpiEngine
+from busbw.engines.verification_data import Probe
 from busbw.launch.control import Control
-from busbw.launch.join import join
+from busbw.launch.rendezvous import join
 from busbw.measure import verification
 from busbw.measure.plan import Calls
 

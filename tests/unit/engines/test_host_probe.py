@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from busbw.core.dtypes import DTYPES, DType
 from busbw.core.floats import decode, encode, round_to_bits
-from busbw.core.probe import Probe
 from busbw.core.redops import REDOPS
 from busbw.engines.host_probe import Chunk
+from busbw.engines.verification_data import Probe
 
 FLOATS = [d for d in DTYPES if d.is_float]
 

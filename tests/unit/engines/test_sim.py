@@ -9,7 +9,6 @@ import pytest
 from busbw.core.collectives import COLLECTIVES, Collective, collective
 from busbw.core.dtypes import DTYPES, dtype
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.probe import Probe
 from busbw.core.redops import REDOPS, redop
 from busbw.core.result import Cell, Row
 from busbw.core.sweep import Series, SweepSpec
@@ -17,6 +16,7 @@ from busbw.engines.base import Call, Wrong
 from busbw.engines.sim import SimEngine
 from busbw.engines.sim_parameters import PARAMETERS, parse_parameters
 from busbw.engines.sim_tuner import SimTuner
+from busbw.engines.verification_data import Probe
 from busbw.launch.control import SoloControl
 from busbw.measure import verification
 from busbw.measure.events import Event, RowDone

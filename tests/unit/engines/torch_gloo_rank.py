@@ -9,13 +9,13 @@ from typing import Any
 
 from busbw.core.collectives import COLLECTIVES
 from busbw.core.dtypes import DTYPES
-from busbw.core.probe import Probe
 from busbw.core.redops import REDOPS, redop
 from busbw.core.sweep import Series, SweepSpec
 from busbw.engines.base import Call
 from busbw.engines.torch import TorchEngine
+from busbw.engines.verification_data import Probe
 from busbw.launch.control import Control
-from busbw.launch.join import join
+from busbw.launch.rendezvous import join
 from busbw.measure import verification
 from busbw.measure.plan import Calls
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from history_runs import add, refused, result
 
-from busbw.core import wire
+from busbw.core import json_codec
 from busbw.core.cells import cells
 from busbw.core.errors import TimedOut, UsageError
 from busbw.core.result import Cell, Result, Row
@@ -20,8 +20,8 @@ from busbw.core.sweep import SweepSpec
 from busbw.core.traffic import traffic
 from busbw.history import schema, store
 from busbw.history.baseline import baseline
+from busbw.history.run_keys import stored
 from busbw.history.store import default_path, opened
-from busbw.history.stored import stored
 
 MANY = 25
 
@@ -55,7 +55,7 @@ def test_the_whole_result_and_every_cell_are_there(tmp_path: Path) -> None:
     with sqlite3.connect(file) as connection:
         (text,) = connection.execute("SELECT result FROM runs").fetchone()
     connection.close()
-    assert wire.encode(wire.decode(text, Result)) == wire.encode(odd)
+    assert json_codec.encode(json_codec.decode(text, Result)) == json_codec.encode(odd)
     with opened(file, create=False) as history:
         (run,) = history.runs()
         found = {time.key: (time.time_s, time.busbw) for time in history.times([run])}

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from busbw.host import carrier
+from busbw.host import link_state
 
 PROGRAM = """
 import json, subprocess, sys, time
-from busbw.host import carrier
+from busbw.host import link_state as carrier
 
 def ip(*words):
     subprocess.run(["ip", *words], check=True)
@@ -41,7 +41,7 @@ print(json.dumps([sorted(before), sorted(chosen), carrier.lost(before), carrier.
 
 
 def test_loopback_has_a_link() -> None:
-    assert "lo" in carrier.linked()
+    assert "lo" in link_state.linked()
 
 
 def test_foreign_and_removed_links_are_not_reported() -> None:
@@ -50,7 +50,7 @@ def test_foreign_and_removed_links_are_not_reported() -> None:
         pytest.skip("a network namespace needs root and unshare")
     if shutil.which("ip") is None:
         pytest.skip("no ip: make test-tools")
-    env = {**os.environ, "PYTHONPATH": str(Path(carrier.__file__).parents[2])}
+    env = {**os.environ, "PYTHONPATH": str(Path(link_state.__file__).parents[2])}
     done = subprocess.run([unshare, "-n", sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     before, chosen, lost, lost_chosen = json.loads(done.stdout)

@@ -9,7 +9,7 @@ import pytest
 
 from busbw.host.gpu import nvlink_rate, pcie_rate, read_gpus, sysfs_bus_id
 from busbw.host.nvml import collect, read_nvml
-from busbw.host.recording import parse_archive
+from busbw.host.snapshot import parse_archive
 from busbw.host.source import Reading, Source, Unavailable
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from busbw.core.link_samples import NVLINK, PCIE, Link
 from busbw.core.topology import Gpu, Host, Nic
-from busbw.core.watching import NVLINK, PCIE, Link
+from busbw.host.host_facts import read_host
 from busbw.host.links import _of, gpu_links
-from busbw.host.read import read_host
-from busbw.host.recording import Recording, parse_archive, recorded
+from busbw.host.snapshot import Recording, parse_archive, recorded
 from busbw.host.source import Live
 
 HOSTS = Path(__file__).parents[2] / "hosts"

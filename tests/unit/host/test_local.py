@@ -13,11 +13,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from busbw.host import local, stuck
-from busbw.host.local import accessible, allowed_cpus, clock, space
+from busbw.host import d_state, os_queries
+from busbw.host.d_state import still_waiting, stuck_processes, waits_so_far
+from busbw.host.os_queries import accessible, allowed_cpus, clock, space
 from busbw.host.process import state
 from busbw.host.source import Unavailable
-from busbw.host.stuck import still_waiting, stuck_processes, waits_so_far
 
 # clone(2) with CLONE_VFORK: the parent waits in state D until its child ends.
 CLONE = {"x86_64": 56, "aarch64": 220}
@@ -62,7 +62,7 @@ def test_status_of_the_clock(monkeypatch, code, status, synchronized):
         ctypes.set_errno(1)
         return code
 
-    monkeypatch.setattr(local.ctypes, "CDLL", lambda name, use_errno: SimpleNamespace(adjtimex=adjtimex) if use_errno else None)
+    monkeypatch.setattr(os_queries.ctypes, "CDLL", lambda name, use_errno: SimpleNamespace(adjtimex=adjtimex) if use_errno else None)
     if synchronized is None:
         with pytest.raises(Unavailable, match="adjtimex: operation not permitted"):
             clock()
@@ -97,5 +97,7 @@ def test_busy_process_is_in_another_wait_at_each_look():
 def test_threads_of_the_kernel_are_not_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
     """Children of kthreadd (pid 2) wait in state D all the time."""
     lines = {3: "3 (kworker) D 2 0", 4: "4 (cat) D 3 0", 5: "5 (sleep) S 1 0"}
-    monkeypatch.setattr(stuck, "_text", lambda pid, file: f"{lines[pid]} {'0 ' * 40}" if file == "stat" else "voluntary_ctxt_switches:\t9")
-    assert stuck._waiting([3, 4, 5]) == [(4, "9")]
+    monkeypatch.setattr(
+        d_state, "_text", lambda pid, file: f"{lines[pid]} {'0 ' * 40}" if file == "stat" else "voluntary_ctxt_switches:\t9"
+    )
+    assert d_state._waiting([3, 4, 5]) == [(4, "9")]

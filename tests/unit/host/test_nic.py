@@ -7,7 +7,7 @@ import pytest
 from busbw.core.topology import Nic
 from busbw.host.interfaces import read_interfaces
 from busbw.host.nic import read_nics
-from busbw.host.recording import parse_archive
+from busbw.host.snapshot import parse_archive
 from busbw.host.source import Source
 
 

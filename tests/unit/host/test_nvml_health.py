@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from busbw.host.gpu_health import Fabric, GpuHealth, Gpus, Link, Process
 from busbw.host.nvml_health import COUNTERS, FIELDS, READS, collect, read_health, read_nvml
-from busbw.host.recording import parse_archive
+from busbw.host.snapshot import parse_archive
 
 UUID = (ctypes.c_uint8 * 16)(*range(16))
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from busbw.core.counters import Owner, at
-from busbw.core.vitals import XidEvent
+from busbw.core.telemetry import XidEvent
 from busbw.host.nvml_vitals import GpuVitals, Session
 from busbw.host.source import Unavailable
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.host import past_kernel_log
-from busbw.host.past_kernel_log import MOST_LINES, NO_RECORDS, Line, PastLog, parse, read_past
-from busbw.host.recording import Recording, parse_archive
+from busbw.host import dmesg
+from busbw.host.dmesg import MOST_LINES, NO_RECORDS, Line, PastLog, parse, read_past
+from busbw.host.snapshot import Recording, parse_archive
 from busbw.host.source import Live
 
 XID = "NVRM: Xid (PCI:0000:43:00): 79, GPU has fallen off the bus."
@@ -69,7 +69,7 @@ SECRETS = ["password=hunter2", "API_KEY: hunter2", "token=hunter2", "Authorizati
 @pytest.mark.parametrize("secret", SECRETS)
 def test_secrets_in_lines_do_not_reach_a_snapshot_and_do_not_break_it(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
     records = [record(1, f"NVRM: Xid (PCI:0000:43:00): 31, pid=9, name=x {secret}"), record(2, XID)]
-    monkeypatch.setattr(past_kernel_log, "_read", lambda: msgspec.json.encode(parse(records, 3.0)).decode())
+    monkeypatch.setattr(dmesg, "_read", lambda: msgspec.json.encode(parse(records, 3.0)).decode())
     recording = Recording(Live())
     seen = read_past(recording)
     archive = recording.archive()
@@ -79,7 +79,7 @@ def test_secrets_in_lines_do_not_reach_a_snapshot_and_do_not_break_it(secret: st
 
 
 def test_a_log_without_any_record_is_not_an_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(past_kernel_log, "KMSG", "/dev/null")
+    monkeypatch.setattr(dmesg, "KMSG", "/dev/null")
     log = read_past(Live())
     assert log.lines == () and NO_RECORDS in log.reason
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tree import Tree
 
-from busbw.core.running import GpuUse
-from busbw.host.nvml_load import load, loads, read_load
+from busbw.host.nvml_load import GpuUse, load, loads, read_load
 from busbw.host.pci import Link, errors, links, read_devices, read_link, shared
 from busbw.host.pci import bridges as above
 from busbw.host.pci_config import Config, read_config

@@ -14,7 +14,7 @@ from busbw.host.dcb import Dcb
 from busbw.host.gids import read_gids
 from busbw.host.interfaces import read_interfaces
 from busbw.host.ip_addresses import parse_inet6, read_addresses
-from busbw.host.pause import Pause, read_pause
+from busbw.host.pause_frames import Pause, read_pause
 from busbw.host.roce_qos import Qos, decoded, parse_traffic_class, read_qos
 from busbw.host.source import Live
 

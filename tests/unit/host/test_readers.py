@@ -12,16 +12,16 @@ from types import SimpleNamespace
 import pytest
 from tree import Tree
 
-from busbw.core.linking import ETHERNET, Endpoint
 from busbw.core.topology import Nic
-from busbw.host import addresses, carrier, cgroup, endpoints, memory, memory_kills, seen_on_pci, sockets, stuck
+from busbw.host import addresses, cgroup, d_state, endpoints, link_state, memory, memory_kills, seen_on_pci, sockets
+from busbw.host.cpu_mem import System
+from busbw.host.dmesg import Line, PastLog
+from busbw.host.endpoints import ETHERNET, Endpoint
 from busbw.host.firewall import _accepts_all_from, _drops_all
 from busbw.host.gids import read_gids
 from busbw.host.interfaces import read_interfaces
-from busbw.host.past_kernel_log import Line, PastLog
 from busbw.host.roce_qos import decoded
 from busbw.host.source import Live
-from busbw.host.system import System
 
 GID = "0000:0000:0000:0000:0000:ffff:0a01:02{:02x}"
 PORT = "/sys/class/infiniband/mlx5_0/ports/1"
@@ -137,13 +137,13 @@ def test_links_that_carry_data_are_watched(veth):
     for name in (veth, f"{veth}p"):
         ip("link", "set", name, "up")
     end = time.monotonic() + 20
-    while len(carrier.linked((veth, f"{veth}p")) & {veth, f"{veth}p"}) < 2 and time.monotonic() < end:
+    while len(link_state.linked((veth, f"{veth}p")) & {veth, f"{veth}p"}) < 2 and time.monotonic() < end:
         time.sleep(0.01)  # the kernel reports a carrier with a delay
-    assert veth in carrier.linked() and f"{veth}p" not in carrier.linked(), "the second has no address"
-    assert f"{veth}p" in carrier.linked((f"{veth}p",))
-    assert carrier.lost({veth}) == []
+    assert veth in link_state.linked() and f"{veth}p" not in link_state.linked(), "the second has no address"
+    assert f"{veth}p" in link_state.linked((f"{veth}p",))
+    assert link_state.lost({veth}) == []
     ip("link", "set", veth, "down")
-    assert carrier.lost({veth}) == [veth] and veth not in carrier.linked((veth,))
+    assert link_state.lost({veth}) == [veth] and veth not in link_state.linked((veth,))
 
 
 def test_addresses_of_interfaces():
@@ -160,7 +160,7 @@ def test_addresses_of_interfaces():
     ],
 )
 def test_a_deleted_interface_is_missed_only_if_it_was_selected(before, selected, lost):
-    assert carrier.lost(before, selected) == lost
+    assert link_state.lost(before, selected) == lost
 
 
 @pytest.mark.parametrize(
@@ -295,13 +295,13 @@ def test_the_share_of_time_that_cpus_are_busy(tmp_path, before, after, busy):
 def test_what_is_in_one_wait_at_all_looks_is_stuck(monkeypatch, looks, sleeps, found):
     waits = iter([*looks, *[looks[-1]] * 20])
     slept = []
-    monkeypatch.setattr(stuck, "_waiting", lambda pids: next(waits))
-    monkeypatch.setattr(stuck, "time", SimpleNamespace(sleep=slept.append))
-    monkeypatch.setattr(stuck, "name", lambda pid: f"p{pid}")
-    monkeypatch.setattr(stuck, "_text", lambda pid, file: {7: "nfs_wait", 8: "0"}[pid] if file == "wchan" else "")
-    assert json.loads(stuck.stuck_processes()) == [[pid, f"p{pid}", "nfs_wait"] for pid in found]
-    assert (slept, stuck._function(8)) == ([0.25] * sleeps, "")
+    monkeypatch.setattr(d_state, "_waiting", lambda pids: next(waits))
+    monkeypatch.setattr(d_state, "time", SimpleNamespace(sleep=slept.append))
+    monkeypatch.setattr(d_state, "name", lambda pid: f"p{pid}")
+    monkeypatch.setattr(d_state, "_text", lambda pid, file: {7: "nfs_wait", 8: "0"}[pid] if file == "wchan" else "")
+    assert json.loads(d_state.stuck_processes()) == [[pid, f"p{pid}", "nfs_wait"] for pid in found]
+    assert (slept, d_state._function(8)) == ([0.25] * sleeps, "")
 
 
 def test_an_ended_process_has_no_text():
-    assert stuck._text(2**22 + 1, "stat") == ""
+    assert d_state._text(2**22 + 1, "stat") == ""

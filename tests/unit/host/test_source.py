@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
-from busbw.host.recording import Recording, parse_archive, recorded
+from busbw.host.snapshot import Recording, parse_archive, recorded
 from busbw.host.source import Live, Reading, Unavailable
 
 

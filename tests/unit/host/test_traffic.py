@@ -10,15 +10,15 @@ from healthy import healthy
 from tree import Tree
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.vitals import TCP
-from busbw.core.watching import HOST, IB, ROCE, Group, Link, Sample
+from busbw.core.link_samples import HOST, IB, ROCE, Group, Link, Sample
+from busbw.core.telemetry import TCP
+from busbw.host import link_counters as traffic_of_host
 from busbw.host import port_files
-from busbw.host import traffic as traffic_of_host
+from busbw.host.link_counters import Traffic
 from busbw.host.links import matches, network_links
 from busbw.host.port_files import PortFiles
-from busbw.host.recording import recorded
+from busbw.host.snapshot import recorded
 from busbw.host.source import Live, Unavailable
-from busbw.host.traffic import Traffic
 
 HOSTS = Path(__file__).parents[2] / "hosts"
 HEAD = "Inter-|   Receive  |  Transmit\n face |bytes ...\n"
@@ -229,7 +229,7 @@ def test_a_bond_has_the_counters_of_its_slaves(recorded_host):
 
 @pytest.fixture
 def recorded_host():
-    from busbw.host.recording import parse_archive
+    from busbw.host.snapshot import parse_archive
 
     return lambda name: parse_archive((Path(__file__).parents[2] / "hosts" / f"{name}.jsonl").read_text(encoding="utf-8"))
 

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from busbw.core.result import Device
-from busbw.core.vitals import TCP, GpuReading, XidEvent, change
+from busbw.core.telemetry import TCP, GpuReading, XidEvent, change
 from busbw.host.counters import device_counters, snmp
 from busbw.host.kernel_log import KernelLog, xids
 from busbw.host.nvml_vitals import GpuVitals
-from busbw.host.recording import parse_archive, recorded
+from busbw.host.snapshot import parse_archive, recorded
 from busbw.host.source import Live, Reading
 from busbw.host.vitals import Vitals, _merged
 

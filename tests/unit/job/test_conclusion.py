@@ -4,9 +4,11 @@ import pytest
 from ras_service import as_json, comm, rank
 
 from busbw.core.finding import Verdict
-from busbw.core.running import GpuUse, HostSeen, JobReport, Outstanding
-from busbw.job.conclusion import Seen, conclude
+from busbw.host.nvml_load import GpuUse
+from busbw.job.diagnose import Seen, conclude
 from busbw.job.ras_report import parse
+from busbw.job.types import HostSeen, JobReport
+from busbw.pattern.pending_collective import Outstanding
 
 SAME = parse(as_json(comm(0xD, [rank(0, 8), rank(1, 8)])))
 MORE = parse(as_json(comm(0xD, [rank(0, 9), rank(1, 9)])))

@@ -7,9 +7,9 @@ import jobs
 import pytest
 from ras_service import as_json, comm, rank, service
 
-from busbw.capture.outstanding import outstanding
 from busbw.cli.main import guarded
 from busbw.core.errors import UsageError
+from busbw.pattern.pending_collective import outstanding
 
 RANKS = 3
 pytestmark = [

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
-from busbw.core.labs import Lab, LabHost, LabSpec
 from busbw.host import nvml, process
 from busbw.lab import gpus
-from busbw.lab.entering import variables
 from busbw.lab.gpus import Share, divide
+from busbw.lab.host_exec import variables
+from busbw.lab.types import Lab, LabHost, LabSpec
 
 HOSTS, FOUND = st.integers(2, 8), st.integers(0, 16)
 

@@ -7,8 +7,8 @@ import struct
 
 import pytest
 
-from busbw.core.labs import Shape
 from busbw.lab import network
+from busbw.lab.types import Shape
 
 pyroute2 = pytest.importorskip("pyroute2")
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from busbw.core.reports import Connection, Here, Stalled
+from busbw.core.rank_messages import Connection, Here, Stalled
 from busbw.launch import packet_loss
 from busbw.launch.diagnosis import Evidence, Helper, absent, conclude, death
 

@@ -1,6 +1,7 @@
 """Manifests: an MPIJob that the operator's schema accepts, and an sbatch script."""
 
 import json
+import shlex
 from pathlib import Path
 
 import jsonschema
@@ -116,3 +117,19 @@ def test_an_sbatch_script_quotes_another_program():
     assert lines[-1].startswith("exec srun --mpi=pmix --export=ALL --kill-on-bad-exit=1 ")
     assert lines[-1].endswith("sh -c 'echo $SLURM_PROCID; true'")
     assert not any("gpus" in line for line in lines)
+
+
+HOSTILE = 'i", "command": ["x"], "y": "@{name}\n// $(id) `id` \'é'
+
+
+def test_a_value_cannot_change_the_structure_of_an_mpijob():
+    replicas = job(Pods(HOSTILE), words=("prog", HOSTILE))["spec"]["mpiReplicaSpecs"]
+    launcher, worker = (replicas[role]["template"]["spec"]["containers"][0] for role in ("Launcher", "Worker"))
+    assert launcher["image"] == worker["image"] == launcher["command"][-1] == HOSTILE
+    expected = job()["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
+    assert list(launcher) == list(expected)
+
+
+def test_a_word_of_the_command_stays_one_word_of_the_script():
+    script = sbatch.text(plan("busbw", 2, 8, None, ("prog", HOSTILE)), Site())
+    assert shlex.split(script.partition("\nexec ")[2])[-1] == HOSTILE

@@ -14,9 +14,9 @@ from busbw.cli.check import command as check_command
 from busbw.cli.main import guarded
 from busbw.cli.watch import command as watch_command
 from busbw.core.errors import UsageError
-from busbw.launch.manifest import daemonset, kubernetes, preflight, prolog
+from busbw.launch.manifest import daemonset, kubernetes
 from busbw.launch.manifest.daemonset import Node
-from busbw.launch.manifest.steps import Steps
+from busbw.launch.manifest.steps import Steps, preflight, preflight_script, prolog
 
 SCHEMA = json.loads(Path(__file__).parents[2].joinpath("recorded", "daemonset.v1.schema.json").read_text())
 QUICK = ["--only", "kernel-port-range"]
@@ -33,7 +33,7 @@ def watch(daemon):
 
 def patched(daemon, limits):
     """The DaemonSet with the init container, as a strategic merge patch adds it."""
-    pod = json.loads(preflight.text("registry/busbw:1", limits, Steps((), SIM, 60)))["spec"]["template"]["spec"]
+    pod = json.loads(preflight("registry/busbw:1", limits, Steps((), SIM, 60)))["spec"]["template"]["spec"]
     merged = copy.deepcopy(daemon)
     target = merged["spec"]["template"]["spec"]
     target["initContainers"] = pod["initContainers"]
@@ -85,14 +85,14 @@ def test_commands_of_the_daemonset_parse(tmp_path):
     assert probe[:2] == ["busbw", "check"]
     assert [layer.value for layer in daemonset.LAYERS] == list(check_command.make_context("check", probe[2:]).params["layer"])
     (tmp_path / "token").write_text("t")
-    places = {"$(NODE_IP):9400": "10.0.0.1:9400", f"{daemonset.TOKEN}/token": str(tmp_path / "token")}
+    places = {"$(NODE_IP):9400": "10.0.0.1:9400", "/etc/busbw/token": str(tmp_path / "token")}
     words = [places.get(word, word) for word in container["command"]]
     assert words[:2] == ["busbw", "watch"]
     assert watch_command.make_context("watch", words[2:]).params["listen"] == "10.0.0.1:9400"
 
 
 def run(kind: str, steps: Steps, folder: Path, programs: Path = Path(sys.executable).parent) -> subprocess.CompletedProcess[str]:
-    script = prolog.text(steps) if kind == "prolog" else preflight.script(steps)
+    script = prolog(steps) if kind == "prolog" else preflight_script(steps)
     (folder / "script").write_text(script)
     path = f"{programs}:{os.environ['PATH']}"
     words = ["sh", str(folder / "script")]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from busbw.check.doctor.patient import Patient
-from busbw.core.reports import Here
+from busbw.check.doctor.launch_context import LaunchContext
+from busbw.core.rank_messages import Here
 from busbw.launch import on_host, remote, survey
 from busbw.launch.cleanup import FOLDER, MARKER, Cleanup
 from busbw.launch.hosts import Host
@@ -103,7 +103,7 @@ def surveyed(hosts: list[str]) -> bool:
 
 
 def examined(hosts: list[str]) -> bool:
-    done = Patient(tuple(map(Host, hosts)), 30).on_each(["true"], dict.fromkeys(hosts, b""))
+    done = LaunchContext(tuple(map(Host, hosts)), 30).on_each(["true"], dict.fromkeys(hosts, b""))
     return all(one.code == 0 for one in done)
 
 

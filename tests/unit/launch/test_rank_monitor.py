@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from busbw.core.reports import Gone, Here, Leaving, Stalled, encode
+from busbw.core.rank_messages import Gone, Here, Leaving, Stalled, encode
 from busbw.host import memory_kills
 from busbw.launch import rank_monitor
 from busbw.launch.cleanup import MARKER

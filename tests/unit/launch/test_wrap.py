@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.launch import mpirun, wrap
+from busbw.launch import mpirun, wrap_command
 
 VARIABLES = {"ONE": "1", "TWO": "2"}
 
@@ -26,56 +26,57 @@ def launcher(folder: Path, name: str, version: str) -> str:
 @pytest.mark.parametrize("name", ["mpirun", "mpiexec"])
 def test_open_mpi_is_told_to_pass_the_variables_on(tmp_path: Path, name: str) -> None:
     path = launcher(tmp_path, name, "mpirun (Open MPI) 4.1.6")
-    assert wrap.command_line([path, "-n", "2", "app"], VARIABLES) == [path, "-x", "ONE", "-x", "TWO", "-n", "2", "app"]
+    assert wrap_command.command_line([path, "-n", "2", "app"], VARIABLES) == [path, "-x", "ONE", "-x", "TWO", "-n", "2", "app"]
 
 
 def test_launcher_behind_a_starter_is_found(tmp_path: Path) -> None:
     path = launcher(tmp_path, "mpirun", "mpirun (Open MPI) 4.1.6")
     line = ["timeout", "1h", path, "-n", "2", "app"]
-    assert wrap.command_line(line, VARIABLES) == ["timeout", "1h", path, "-x", "ONE", "-x", "TWO", "-n", "2", "app"]
-    assert wrap.command_line(["env", "A=1", "python", "train.py"], VARIABLES) == ["env", "A=1", "python", "train.py"]
+    assert wrap_command.command_line(line, VARIABLES) == ["timeout", "1h", path, "-x", "ONE", "-x", "TWO", "-n", "2", "app"]
+    assert wrap_command.command_line(["env", "A=1", "python", "train.py"], VARIABLES) == ["env", "A=1", "python", "train.py"]
 
 
 def test_other_launchers_pass_variables_on_by_themselves(tmp_path: Path) -> None:
     path = launcher(tmp_path, "mpiexec", "HYDRA build details: Version 4.2")
     for line in ([path, "-n", "2", "app"], ["torchrun", "app.py"], ["srun", "app"], ["srun", "--export=ALL,A=1", "app"], ["python", "-x"]):
-        assert wrap.command_line(line, VARIABLES) == line
+        assert wrap_command.command_line(line, VARIABLES) == line
 
 
 @pytest.mark.parametrize("export", [["--export=NONE"], ["--export", "NONE"]])
 def test_srun_that_passes_nothing_on_is_refused(export: list[str]) -> None:
     with pytest.raises(UsageError, match="srun --export=NONE passes no variables"):
-        wrap.command_line(["srun", "-n", "2", *export, "app"], VARIABLES)
+        wrap_command.command_line(["srun", "-n", "2", *export, "app"], VARIABLES)
 
 
 def test_options_of_the_program_are_not_those_of_srun() -> None:
     line = ["srun", "-n", "2", "python3", "export.py", "--export=onnx"]
-    assert wrap.command_line(line, VARIABLES) == line
+    assert wrap_command.command_line(line, VARIABLES) == line
 
 
 def test_real_mpirun_gives_every_rank_the_variables() -> None:
     program = "import os; print(os.environ['OMPI_COMM_WORLD_RANK'], os.environ['ONE'])"
     line = mpirun.command(mpirun.find(), [sys.executable, "-c", program], 2)
     done = subprocess.run(
-        wrap.command_line(line, VARIABLES), env=os.environ | VARIABLES, capture_output=True, text=True, timeout=60, check=True
+        wrap_command.command_line(line, VARIABLES), env=os.environ | VARIABLES, capture_output=True, text=True, timeout=60, check=True
     )
     assert sorted(done.stdout.split("\n")) == ["", "0 1", "1 1"]
 
 
 @pytest.mark.parametrize(("program", "code"), [("exit 3", 3), ("kill -9 $$", 137), ("true", 0)])
 def test_exit_code_is_the_commands(program: str, code: int) -> None:
-    assert wrap.run(["sh", "-c", program], os.environ) == code
+    assert wrap_command.run(["sh", "-c", program], os.environ) == code
 
 
 def test_missing_command_is_named() -> None:
     with pytest.raises(NoMeasurement, match="no-such-program: No such file"):
-        wrap.run(["no-such-program"], os.environ)
+        wrap_command.run(["no-such-program"], os.environ)
 
 
 def test_termination_is_passed_on(tmp_path: Path) -> None:
     ready, seen = tmp_path / "ready", tmp_path / "seen"
     script = f"trap 'touch {seen}; exit 5' TERM; touch {ready}; while :; do sleep 0.1; done"
-    program = f"import sys; from busbw.launch import wrap; import os; sys.exit(wrap.run(['sh', '-c', {script!r}], os.environ))"
+    run = f"run(['sh', '-c', {script!r}], os.environ)"
+    program = f"import os, sys; from busbw.launch.wrap_command import run; sys.exit({run})"
     child = subprocess.Popen([sys.executable, "-c", program])
     end = time.monotonic() + 20
     while not ready.exists() and time.monotonic() < end:
@@ -92,5 +93,5 @@ def test_a_termination_while_the_command_starts_is_passed_on(monkeypatch: pytest
         os.kill(os.getpid(), signal.SIGTERM)
         return start(*words, **more)
 
-    monkeypatch.setattr("busbw.launch.wrap.subprocess.Popen", terminated)
-    assert wrap.run(["sleep", "600"], os.environ) == 128 + signal.SIGTERM
+    monkeypatch.setattr("busbw.launch.wrap_command.subprocess.Popen", terminated)
+    assert wrap_command.run(["sleep", "600"], os.environ) == 128 + signal.SIGTERM

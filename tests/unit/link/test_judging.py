@@ -3,8 +3,9 @@
 import pytest
 
 from busbw.core.finding import Verdict
-from busbw.core.linking import PERFTEST, Endpoint, Flow, LinkHost, LinkReport, LinkSpec, Rail
-from busbw.link import judging
+from busbw.host.endpoints import Endpoint
+from busbw.link import findings
+from busbw.link.types import PERFTEST, Flow, LinkHost, LinkReport, LinkSpec, Rail
 
 GBIT = 1e9 / 8
 
@@ -27,7 +28,7 @@ def report(count=4, *, line=100.0, rate=95.0, spec=None, both=False, **ports):
 
 
 def found(one):
-    return [(finding.id, finding.verdict) for finding in judging.findings(one)]
+    return [(finding.id, finding.verdict) for finding in findings.findings(one)]
 
 
 def test_hosts_that_reach_the_mark_pass():
@@ -38,7 +39,7 @@ def test_hosts_that_reach_the_mark_pass():
 def test_the_mark_is_95_percent_of_the_payload(rate, verdict):
     """MTU 9000 carries 99.0 of 100 Gbit/s."""
     one = report(2, rate=rate)
-    assert [finding.verdict for finding in judging.findings(one)] == [verdict]
+    assert [finding.verdict for finding in findings.findings(one)] == [verdict]
 
 
 def test_the_mark_is_lower_from_gpu_memory():
@@ -60,7 +61,7 @@ def test_busy_processors_leave_the_link_unknown():
     for flow in one.flows:
         flow.processor_bound = True
     assert found(one) == [("link.alike", Verdict.UNKNOWN), ("link.mark", Verdict.UNKNOWN)]
-    assert "the CPUs limited the rate" in judging.findings(one)[1].message
+    assert "the CPUs limited the rate" in findings.findings(one)[1].message
 
 
 def test_without_a_line_rate_hosts_are_compared_alone():
@@ -78,7 +79,7 @@ def test_a_slow_host_is_named_with_what_its_counters_say():
                 "h3": {"eth0": {"tx_dropped": 7}, "tcp": {"RetransSegs": 500, "TCPTimeouts": 1}},
                 "h1": {"eth0": {"rx_dropped": 1}},
             }
-    slow = judging.findings(one)
+    slow = findings.findings(one)
     assert [finding.id for finding in slow] == ["link.host_slow"]
     assert slow[0].message == "h3 is slow on 10.0.0.0/24: it sends 40 Gbit/s in 3 pairs, the usual rate is 95 Gbit/s"
     assert slow[0].evidence == "meanwhile h3 tcp RetransSegs +1500, h3 eth0 tx_dropped +21, h3 tcp TCPTimeouts +3"
@@ -90,14 +91,14 @@ def test_both_directions_of_one_host_are_one_finding():
     for flow in one.flows:
         if 1 in (flow.sender, flow.receiver):
             flow.rate = 40 * GBIT
-    (slow,) = judging.findings(one)
+    (slow,) = findings.findings(one)
     assert "it sends 40 Gbit/s and receives 40 Gbit/s in 3 pairs" in slow.message
 
 
 def test_a_slow_pair_is_not_blamed_on_its_hosts():
     one = report(6)
     next(flow for flow in one.flows if (flow.sender, flow.receiver) == (1, 4)).rate = 30 * GBIT
-    pair, mark = judging.findings(one)
+    pair, mark = findings.findings(one)
     assert pair.id == "link.pair_slow"
     assert pair.message.endswith("although both hosts are fast with others: h2 -> h5 30 Gbit/s")
     assert mark.id == "link.mark"
@@ -108,7 +109,7 @@ def test_a_host_slow_only_with_both_directions_at_once_is_named():
     for flow in one.flows:
         if flow.together and flow.receiver == 0:
             flow.rate = 50 * GBIT
-    (slow,) = judging.findings(one)
+    (slow,) = findings.findings(one)
     assert slow.message.startswith("h1 is slow on 10.0.0.0/24 with both directions at once: it receives 50 Gbit/s")
 
 
@@ -117,7 +118,7 @@ def test_a_host_that_exchanges_no_data_is_named_alone():
     for flow in one.flows:
         if 3 in (flow.sender, flow.receiver):
             flow.rate, flow.error = None, "h4: timed out"
-    (failed,) = judging.findings(one)
+    (failed,) = findings.findings(one)
     assert failed.verdict is Verdict.FAIL
     assert failed.message == "h4 exchanges no data with any host on 10.0.0.0/24: h4: timed out"
 
@@ -125,7 +126,7 @@ def test_a_host_that_exchanges_no_data_is_named_alone():
 def test_a_pair_that_fails_is_named():
     one = report()
     one.flows[0].rate, one.flows[0].error = None, "connection refused"
-    (failed,) = judging.findings(one)
+    (failed,) = findings.findings(one)
     assert failed.message == "1 of 12 transfers failed on 10.0.0.0/24: h1 -> h2"
     assert failed.evidence == "connection refused"
 
@@ -134,7 +135,7 @@ def test_when_all_transfers_fail_no_host_is_blamed():
     one = report()
     for flow in one.flows:
         flow.rate, flow.error = None, "no route"
-    (failed,) = judging.findings(one)
+    (failed,) = findings.findings(one)
     assert failed.message.startswith("12 of 12 transfers failed")
 
 
@@ -144,23 +145,23 @@ def test_a_lost_host_is_unknown_and_not_a_failure():
     for flow in one.flows:
         if 3 in (flow.sender, flow.receiver):
             flow.rate, flow.error = None, "h4: no answer within 20 s"
-    assert found(one) == [(judging.HOST, Verdict.UNKNOWN), ("link.alike", Verdict.PASS)]
+    assert found(one) == [(findings.HOST, Verdict.UNKNOWN), ("link.alike", Verdict.PASS)]
 
 
 def test_a_host_without_a_port_on_the_rail_is_unknown():
     one = report()
     one.rails[0].endpoints[2] = None
     one.flows = [flow for flow in one.flows if 2 not in (flow.sender, flow.receiver)]
-    assert found(one)[0] == (judging.HOST, Verdict.UNKNOWN)
-    assert judging.findings(one)[0].message == "no port on 10.0.0.0/24: h3"
+    assert found(one)[0] == (findings.HOST, Verdict.UNKNOWN)
+    assert findings.findings(one)[0].message == "no port on 10.0.0.0/24: h3"
 
 
 def test_a_link_that_went_down_is_a_fault():
     one = report()
     one.flows[0].moved = {"h1": {"eth0": {"carrier_down_count": 1}}}
-    (fault,) = judging.findings(one)
+    (fault,) = findings.findings(one)
     assert fault.message == "h1 eth0 during the test on 10.0.0.0/24: carrier_down_count +1 (the link went down)"
 
 
 def test_a_report_without_rails_has_no_findings():
-    assert judging.findings(LinkReport(spec=LinkSpec())) == []
+    assert findings.findings(LinkReport(spec=LinkSpec())) == []

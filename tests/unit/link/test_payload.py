@@ -2,7 +2,7 @@
 
 import pytest
 
-from busbw.core.linking import Endpoint
+from busbw.host.endpoints import Endpoint
 from busbw.link import payload
 
 GBIT = 1e9 / 8

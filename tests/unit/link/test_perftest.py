@@ -5,9 +5,10 @@ import shutil
 import pytest
 
 from busbw.core.errors import NoMeasurement
-from busbw.core.linking import PERFTEST, Endpoint, LinkSpec, Program
+from busbw.host.endpoints import Endpoint
 from busbw.link import perftest
 from busbw.link.driver import Tournament
+from busbw.link.types import PERFTEST, LinkSpec, Program
 
 TEST = perftest.Test(program=perftest.BANDWIDTH, device="mlx5_0", address="10.0.0.1")
 PORT = Endpoint(name="eth0", address="10.0.0.1", network="10.0.0.0/24")

@@ -3,7 +3,7 @@
 import pytest
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.linking import Endpoint
+from busbw.host.endpoints import Endpoint
 from busbw.link import rails
 
 HOSTS = ("h1", "h2", "h3")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from busbw.link.solver import End, Measured, solve
+from busbw.link.slow_endpoints import End, Measured, solve
 
 TRIALS = 15  # of the 1,000 of benchmarks/link_tournaments.py
 

@@ -1,7 +1,9 @@
 """A sweep on the simulated engine that logs its calls: `measured` runs one and returns rows, notes and the log."""
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,6 +19,7 @@ from busbw.measure.events import Event, Note, RowDone
 from busbw.measure.plan import buffer_bytes, capped_max
 from busbw.measure.runner import Runner
 
+sys.path.insert(0, str(Path(__file__).parent))  # printed_tables.py
 settings.register_profile("busbw", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busbw")  # a busy machine must not fail a test
 

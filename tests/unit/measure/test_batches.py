@@ -12,7 +12,7 @@ from busbw.core.sweep import Sampling, Series, SweepSpec
 from busbw.engines.base import Launch
 from busbw.engines.sim import SimEngine
 from busbw.launch.control import Control, SoloControl
-from busbw.measure import precise
+from busbw.measure import adaptive_timing
 from busbw.measure.batches import MAX_HELD, TRAIL, HeldBatches, HostClockBatches
 from busbw.measure.clocks import Clocks, identity
 from busbw.measure.plan import Calls, Rates
@@ -38,19 +38,21 @@ def visited(
     *,
     run: Launch | None = None,
     throttled: Callable[[], bool] = lambda: False,
-) -> precise.Measured:
+) -> adaptive_timing.Measured:
     """What all visits of a cell have measured, one after the other."""
     control, batches = control or SoloControl(), HeldBatches(made, SPEC)
-    state = precise.Visiting(cycle([run or launch(made)]), first(sampling, 1e-5), 1e-5, precise.Measured(tick_s=batches.tick_s))
+    state = adaptive_timing.Visiting(
+        cycle([run or launch(made)]), first(sampling, 1e-5), 1e-5, adaptive_timing.Measured(tick_s=batches.tick_s)
+    )
     while state.more:
-        precise.visit(state, batches, control, sampling, throttled, group_id=0)
-    seen = precise.finish(state, control)
+        adaptive_timing.visit(state, batches, control, sampling, throttled, group_id=0)
+    seen = adaptive_timing.finish(state, control)
     assert seen is not None
     return seen
 
 
 def sampled(made: SimEngine, sampling: Sampling) -> Cell:
-    return precise.cell(visited(made, sampling), sampling, 1, Rates(1e6, 1.0))
+    return adaptive_timing.cell(visited(made, sampling), sampling, 1, Rates(1e6, 1.0))
 
 
 class Log(SimEngine):
@@ -126,7 +128,7 @@ def test_lateness_is_separate_from_operation_time() -> None:
 def test_a_group_of_operations_counts_as_that_many() -> None:
     made = engine(alpha_us=20.0)
     seen = visited(made, Sampling(max_time_s=60), run=made.grouped([launch(made)] * 5))
-    assert precise.cell(seen, Sampling(max_time_s=60), 5, Rates(1e6, 1.0)).time_s == pytest.approx(20e-6, rel=0.01)
+    assert adaptive_timing.cell(seen, Sampling(max_time_s=60), 5, Rates(1e6, 1.0)).time_s == pytest.approx(20e-6, rel=0.01)
 
 
 def test_a_fixed_sample_count_is_kept() -> None:
@@ -164,7 +166,7 @@ def test_the_clock_tick_is_found_and_widens_the_interval() -> None:
     made.allocate(1 << 20, 1 << 20)
     seen = visited(made, Sampling(fixed=20))
     assert seen.tick_s == pytest.approx(32e-9)
-    cell = precise.cell(seen, Sampling(max_time_s=60), 1, Rates(1e6, 1.0))
+    cell = adaptive_timing.cell(seen, Sampling(max_time_s=60), 1, Rates(1e6, 1.0))
     plain = reported_interval(seen.by_visit(), Sampling(max_time_s=60).confidence)
     assert plain is not None
     assert cell.low_s is not None and cell.high_s is not None
@@ -191,9 +193,9 @@ def test_one_process_has_one_clock() -> None:
 def test_no_lateness_for_collectives_that_end_early() -> None:
     made = engine(alpha_us=20.0, late_rank=2, late_us=100.0)
     seen = visited(made, Sampling(max_time_s=60))
-    free = precise.cell(seen, Sampling(max_time_s=60), 1, Rates(1e6, 1.0), synchronizes=False)
+    free = adaptive_timing.cell(seen, Sampling(max_time_s=60), 1, Rates(1e6, 1.0), synchronizes=False)
     assert (free.op_s, free.skew_s, free.late_s, free.ends_s) == (None, None, None, None)
-    assert precise.cell(seen, Sampling(max_time_s=60), 1, Rates(1e6, 1.0)).skew_s == pytest.approx(100e-6, rel=1e-3)
+    assert adaptive_timing.cell(seen, Sampling(max_time_s=60), 1, Rates(1e6, 1.0)).skew_s == pytest.approx(100e-6, rel=1e-3)
 
 
 def test_the_end_of_each_rank_counts_from_the_first_start() -> None:
@@ -203,7 +205,7 @@ def test_the_end_of_each_rank_counts_from_the_first_start() -> None:
 
     made = engine(2, alpha_us=20.0)
     seen = visited(made, Sampling(fixed=8), Two())
-    found = precise.cell(seen, Sampling(fixed=8), 2, Rates(1e6, 1.0), synchronizes=False, uneven=True)
+    found = adaptive_timing.cell(seen, Sampling(fixed=8), 2, Rates(1e6, 1.0), synchronizes=False, uneven=True)
     assert found.ends_s == pytest.approx([10e-6, 10e-6, 2e-3], rel=0.01), "of one of two operations"
 
 
@@ -214,7 +216,7 @@ def test_lateness_of_independent_groups() -> None:
 
     made = engine(2, alpha_us=20.0)
     seen = visited(made, Sampling(fixed=8), Two())
-    found = precise.cell(seen, Sampling(fixed=8), 1, Rates(1e6, 1.0))
+    found = adaptive_timing.cell(seen, Sampling(fixed=8), 1, Rates(1e6, 1.0))
     assert found.time_s == pytest.approx(1e-3), "the slower group"
     assert found.late_s == [0.0, 0.0, 0.0], "no rank waited for the other group"
 
@@ -227,7 +229,7 @@ def test_a_program_that_blocks_on_every_launch_is_refused(monkeypatch: pytest.Mo
 
 def test_samples_of_a_slowed_gpu_are_taken_again_and_never_precise() -> None:
     answers = iter([True, True, False, *[False] * 7])
-    cell = precise.cell(visited(engine(), Sampling(), throttled=lambda: next(answers)), Sampling(), 1, Rates(1e6, 1.0))
+    cell = adaptive_timing.cell(visited(engine(), Sampling(), throttled=lambda: next(answers)), Sampling(), 1, Rates(1e6, 1.0))
     assert (cell.visits, cell.stopped) == ([A_VISIT] * 8, "ok"), "the third take was of a GPU at full speed"
-    slow = precise.cell(visited(engine(), Sampling(), throttled=lambda: True), Sampling(), 1, Rates(1e6, 1.0))
+    slow = adaptive_timing.cell(visited(engine(), Sampling(), throttled=lambda: True), Sampling(), 1, Rates(1e6, 1.0))
     assert (slow.visits, slow.stopped) == ([A_VISIT] * 8, "unstable")

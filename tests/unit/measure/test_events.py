@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from busbw.core.result import Cell, Mismatch, Result, Row
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.measure import job
-from busbw.measure.events import FAILED_PREFIX, Ended, Event, Failed, Note, RowDone, Started, decode, encode, failure, write_failure
+from busbw.measure.events import FAILED_PREFIX, Ended, Event, Failed, Note, RowDone, Started, encode, failure, write_failure
 from busbw.measure.job import SweepJob
+from busbw.measure.kind import SWEEP, decode_job
 
 SPEC = SweepSpec(collective="all_reduce")
 CELL = Cell(1e-5, 1e9, 2e9, 3, None, 1, [1e-5, 2e-5], [[1e-5], [2e-5]], [Mismatch(1, 7, "1.5", "nan", 3)])
@@ -27,19 +28,19 @@ def test_an_event_is_one_line_and_reads_back(event: Event) -> None:
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
     assert line.startswith(b"{")
-    assert decode(line) == event
+    assert SWEEP.decode_event(line) == event
 
 
 @given(st.text())
 def test_a_note_may_hold_any_text(text: str) -> None:
     line = encode(Note(text))
-    assert (decode(line), line.count(b"\n")) == (Note(text), 1)
+    assert (SWEEP.decode_event(line), line.count(b"\n")) == (Note(text), 1)
 
 
 @pytest.mark.parametrize("line", [b"", b"{", b"node1:1386 NCCL INFO {}", b'{"event": "other"}', b'{"event": "row"}', b"[]", b"\xff"])
 def test_invalid_events_are_refused(line: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
-        decode(line)
+        SWEEP.decode_event(line)
 
 
 @given(st.text(), st.text(), st.integers(0, 255), st.integers(-1, 99))
@@ -79,7 +80,7 @@ VALUES = {
 def test_a_job_reaches_its_ranks_as_it_was_given(fields: dict[str, object], ranks: int, ideal: str) -> None:
     sweep = msgspec.convert({"collective": "reduce", **fields}, SweepSpec)
     whole = SweepJob(sweep=sweep, engine="sim", ranks=ranks, ideal=ideal, argv=["busbw", "run"], simulation={"noise": 0.5})
-    assert job.decode(job.encode(whole)) == whole
+    assert decode_job(job.encode(whole)) == whole
 
 
 def test_a_job_of_defaults_is_a_short_argument() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from busbw.core.result import Device
-from busbw.core.vitals import GpuReading, Reading
+from busbw.core.telemetry import GpuReading, Reading
 from busbw.measure import host_sampler
 from busbw.measure.host_sampler import HostSampler
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from busbw.core import reports
+from busbw.core import rank_messages
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.exits import Exit
 from busbw.core.result import Result, Row
@@ -19,11 +19,12 @@ from busbw.engines.sim import SimEngine
 from busbw.launch import job as launched
 from busbw.launch import mpirun
 from busbw.launch.control import SoloControl
-from busbw.measure.events import Ended, Event, Note, RowDone, Started, decode, failure
+from busbw.measure.events import Ended, Event, Note, RowDone, Started, failure
 from busbw.measure.job import SweepJob, encode
-from busbw.measure.party import Party
+from busbw.measure.kind import SWEEP
+from busbw.measure.process_groups import Party
+from busbw.measure.rank import fail
 from busbw.measure.sweep import measure, prepare
-from busbw.session.rank import fail
 
 LIMIT_S = 100
 PROGRAM = str(Path(__file__).with_name("job_rank.py"))
@@ -143,13 +144,13 @@ def test_a_failing_rank_reports_reason_and_exit_code(
 
 def test_a_ranks_stdout_contains_only_events() -> None:
     job = encode(SweepJob(sweep=spec(), engine="sim", gpus_per_process=2))
-    line = [sys.executable, "-m", "busbw.session.rank", job]
+    line = [sys.executable, "-m", "busbw.measure.rank", job]
     done = subprocess.run(line, capture_output=True, timeout=LIMIT_S, env={**os.environ, "PYTHONPATH": SOURCE}, check=False)
     assert done.returncode == 0
-    said = [type(reports.decode(line)) for line in done.stderr.decode().splitlines()]
+    said = [type(rank_messages.decode(line)) for line in done.stderr.decode().splitlines()]
     # Other processes of this one may end meanwhile: a rank takes them for its neighbours.
-    assert [kind for kind in said if kind is not reports.Gone] == [reports.Here, reports.Leaving]
-    assert [type(decode(one)) for one in done.stdout.splitlines()] == [Started, RowDone, RowDone, RowDone, Ended]
+    assert [kind for kind in said if kind is not rank_messages.Gone] == [rank_messages.Here, rank_messages.Leaving]
+    assert [type(SWEEP.decode_event(one)) for one in done.stdout.splitlines()] == [Started, RowDone, RowDone, RowDone, Ended]
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +181,7 @@ def test_times_over_ranks_are_first_mean_minimum_or_maximum(ranks: Run) -> None:
 
 
 def whole(lines: list[bytes]) -> tuple[Result, list[Row]]:
-    seen = [decode(line) for line in lines]
+    seen = [SWEEP.decode_event(line) for line in lines]
     assert isinstance(seen[0], Started)
     assert isinstance(seen[-1], Ended)
     assert all(event.out_of_bounds == 0 for event in seen if isinstance(event, RowDone))

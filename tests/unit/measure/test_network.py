@@ -15,7 +15,8 @@ from busbw.core.sweep import SweepSpec
 from busbw.host import net_plugin
 from busbw.launch.control import SoloControl
 from busbw.measure import network
-from busbw.measure.job import SweepJob, decode, encode
+from busbw.measure.job import SweepJob, encode
+from busbw.measure.kind import decode_job
 from busbw.measure.sweep import measure
 
 NCCL = Library("nccl", 22809)
@@ -59,7 +60,7 @@ def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_network_travels_to_the_ranks_with_the_job() -> None:
-    assert decode(encode(job("socket"))).net == "socket"
+    assert decode_job(encode(job("socket"))).net == "socket"
     assert '"net"' not in encode(job())
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from busbw.core.reports import Gone, Here, Leaving, Report, Stalled, decode
+from busbw.core.rank_messages import Gone, Here, Leaving, Report, Stalled, decode
 from busbw.measure.job import Job
 from busbw.measure.progress import Progress
 from busbw.measure.watchdog import Watchdog

@@ -2,7 +2,7 @@
 
 import pytest
 
-from busbw.core.reports import Here, Report, Working
+from busbw.core.rank_messages import Here, Report, Working
 from busbw.measure import watchdog
 from busbw.measure.job import Job
 from busbw.measure.progress import Progress

@@ -5,14 +5,15 @@ from pathlib import Path
 import pytest
 
 from busbw.core.cells import every, peak
-from busbw.core.prediction import Explanation
 from busbw.core.result import Result
+from busbw.model import explanation_text
 from busbw.model.estimate import Setting
 from busbw.model.explain import Measured, explain
 from busbw.model.nccl.choice import allowed
 from busbw.model.nccl.constants import release
 from busbw.model.systems import parse_system, with_nics
-from busbw.views import explanation, read
+from busbw.model.types import Explanation
+from busbw.report import read
 
 
 def told(path: Path, system: str, nics: str, version: str, algo: str = "") -> Explanation:
@@ -28,7 +29,7 @@ def test_two_hosts_of_8_h100(recorded: Path) -> None:
     found = told(recorded / "nccl_tests/old/all_reduce_2x8_h100.txt", "h100x8", "16x200G", "2.21.5")
     assert found.fits == found.chosen == "NVLSTree"
     assert {one.algorithm: one.excluded for one in found.judged} == {"NVLSTree": False, "Ring": True, "Tree": True}
-    assert explanation.summary(found) == "not Ring: at most 400.00; not Tree: at most 421.88; fits NVLSTree: its model says 461.16"
+    assert explanation_text.summary(found) == "not Ring: at most 400.00; not Tree: at most 421.88; fits NVLSTree: its model says 461.16"
     nvlink, nics = found.loads
     assert (nvlink.rate, nics.rate) == (450e9, 400e9)
     assert nics.used == pytest.approx(247.89e9, rel=1e-4)  # algbw: each byte crosses once
@@ -46,7 +47,7 @@ def test_sockets_fit_nothing(recorded: Path) -> None:
     found = told(recorded / "nccl_tests/h20_ib/sockets.txt", "h20x8", "1x100G", "2.27.7")
     assert found.fits == ""
     assert any("slower than the model" in note for note in found.notes)
-    assert "fits no algorithm's model" in explanation.text(found, 80)
+    assert "fits no algorithm's model" in explanation_text.text(found, 80)
 
 
 def test_a_busbw_above_every_bound_excludes_all(recorded: Path) -> None:
@@ -57,4 +58,4 @@ def test_a_busbw_above_every_bound_excludes_all(recorded: Path) -> None:
 
 def test_the_text_fits_a_narrow_terminal(recorded: Path) -> None:
     found = told(recorded / "nccl_tests/old/all_reduce_2x8_h100.txt", "h100x8", "16x200G", "2.21.5")
-    assert max(map(len, explanation.text(found, 80).splitlines())) <= 80
+    assert max(map(len, explanation_text.text(found, 80).splitlines())) <= 80

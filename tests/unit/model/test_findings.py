@@ -12,7 +12,7 @@ from busbw.core.sweep import Sampling, SweepSpec
 from busbw.core.topology import Topology
 from busbw.model.bounds import given
 from busbw.model.findings import findings
-from busbw.model.world import ideals
+from busbw.model.usable_hardware import ideals
 
 System = Callable[..., Topology]
 K, M, G = 1 << 10, 1 << 20, 1 << 30

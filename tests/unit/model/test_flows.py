@@ -2,7 +2,7 @@
 
 import pytest
 
-from busbw.core.watching import ETHERNET, IB, NVLINK, PCIE, ROCE, Link
+from busbw.core.link_samples import ETHERNET, IB, NVLINK, PCIE, ROCE, Link
 from busbw.model.flows import DOWN, GONE, NEW, flow, gone
 from busbw.model.rates import Rates
 

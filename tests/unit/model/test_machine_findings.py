@@ -7,12 +7,12 @@ import pytest
 from busbw.core.finding import Finding, Verdict
 from busbw.core.result import Cell, Device, Library, Result, Row, World
 from busbw.core.sweep import SweepSpec
+from busbw.core.telemetry import TCP, HostChange, XidEvent
 from busbw.core.topology import Host, Nic, Topology
-from busbw.core.vitals import TCP, HostChange, XidEvent
-from busbw.model.figures import series
 from busbw.model.findings import findings
 from busbw.model.machine_findings import RULES
 from busbw.model.rule import Run, apply
+from busbw.model.series import series
 from busbw.model.slow_rows import expected_s, slow_rows
 
 K, M = 1 << 10, 1 << 20

@@ -3,12 +3,12 @@
 import pytest
 
 from busbw.core.pattern import Header, Pattern, Times
-from busbw.core.pattern_tally import Arguments, Tally
+from busbw.model import prediction_text
 from busbw.model.estimate import Setting
 from busbw.model.patterns import placed, predict_pattern
 from busbw.model.predict import forecast
 from busbw.model.systems import parse_system
-from busbw.views import prediction
+from busbw.pattern.tally import Arguments, Tally
 
 
 def recorded() -> Pattern:
@@ -48,7 +48,7 @@ def test_rows_have_the_times_of_their_own_ranks() -> None:
 
 def test_the_text_names_what_has_no_time() -> None:
     told = predict_pattern(recorded(), Setting(parse_system("h100x8")), "app.jsonl", "described")
-    text = prediction.pattern_text(told, 80)
+    text = prediction_text.pattern_text(told, 80)
     assert max(map(len, text.splitlines())) <= 80
     assert "no time for 1 row of 5 calls: recv: its time is that of the send" in text
     assert "barrier" in text

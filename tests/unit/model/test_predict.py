@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from busbw.core.collectives import BY_NAME
 from busbw.core.errors import UsageError
-from busbw.core.prediction import Fit
 from busbw.core.result import Result
 from busbw.model.calibration import Point, factors, fit
 from busbw.model.estimate import Setting
@@ -18,7 +17,8 @@ from busbw.model.nccl.constants import of_number, release
 from busbw.model.nccl.timing import Parts
 from busbw.model.predict import BANDS, forecast, point, predict
 from busbw.model.systems import System, parse_system
-from busbw.views import read
+from busbw.model.types import Fit
+from busbw.report import read
 
 AR = BY_NAME["all_reduce"]
 GIB, MIB = 1 << 30, 1 << 20

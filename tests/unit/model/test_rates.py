@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.core.watching import Group, Sample
+from busbw.core.link_samples import Group, Sample
 from busbw.model.rates import RESET, SATURATED, increases, rates
 
 U32 = 1 << 32

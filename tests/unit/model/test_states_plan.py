@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
 from busbw.core.gpt_shape import GptShape
-from busbw.core.states_plan import Compute, Machine, Training
 from busbw.model.states import memory
 from busbw.model.states.parts import on_gpu, parts
 from busbw.model.states.schedule import Schedule
-from busbw.model.states.ways import compute_of, compute_s, gpu_room, lacks, plan
+from busbw.model.states.strategies import compute_of, compute_s, gpu_room, lacks, plan
+from busbw.model.states.types import Compute, Machine, Training
 
 SHAPE = GptShape(2, 256, 4, 128)
 TRAINING = Training(shape=SHAPE, batch_size=1, sequence=64, recompute=False)

@@ -8,8 +8,8 @@ from busbw.core.finding import Finding, Verdict
 from busbw.core.result import Cell, Device, Library, Link, Result, Row, World
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.core.topology import Host, Topology
-from busbw.model.figures import duration
 from busbw.model.rule import Run, apply
+from busbw.model.series import duration
 from busbw.model.timing_findings import RULES, latest
 
 HOSTS = ["h1", "h1", "h2", "h2"]

@@ -7,8 +7,8 @@ import pytest
 from busbw.core.collectives import BY_NAME
 from busbw.core.errors import UsageError
 from busbw.model import topo_xml
+from busbw.model.ceilings import ideals
 from busbw.model.hardware import XGMI, gcn_name, xgmi
-from busbw.model.levels import ideals
 from busbw.model.nccl.constants import LATEST
 from busbw.model.predict import check
 from busbw.model.systems import System

@@ -17,7 +17,7 @@ from busbw.model.bounds import Features, bounds
 from busbw.model.fabric import Fabric, NoFabric, fabric
 from busbw.model.rule import Run, apply
 from busbw.model.traffic_findings import RULES
-from busbw.model.world import ideals
+from busbw.model.usable_hardware import ideals
 
 MIB = 1 << 20
 System = Callable[..., Topology]

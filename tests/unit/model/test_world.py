@@ -11,7 +11,7 @@ from busbw.model.bounds import Features
 from busbw.model.fabric import NoFabric
 from busbw.model.hardware import GENERATIONS, generation
 from busbw.model.payload import planned_rate
-from busbw.model.world import Used, ideals, list_matches, nics_left, used
+from busbw.model.usable_hardware import Used, ideals, list_matches, nics_left, used
 
 System = Callable[..., Topology]
 

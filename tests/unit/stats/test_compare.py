@@ -17,10 +17,10 @@ from busbw.core.errors import UsageError
 from busbw.core.result import Cell, Result, Row
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.core.traffic import traffic
+from busbw.report.read import read
 from busbw.stats.compare import Named, compare
 from busbw.stats.judging import MEANS_S, MEANS_SHARE, RELEVANT, Limits, independent, verdict
 from busbw.stats.rank_tests import Shift
-from busbw.views.read import read
 
 ROOT = Path(__file__).parents[3]
 MIB = 1 << 20

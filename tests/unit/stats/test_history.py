@@ -15,7 +15,7 @@ from busbw.core.cells import CellKey, cells
 from busbw.core.history import EARLIEST, Basis, Check, Standing, machine
 from busbw.core.result import Cell, Device, Library, Result, Row, World
 from busbw.core.sweep import Sampling, SweepSpec
-from busbw.history.stored import alike, digest, stored
+from busbw.history.run_keys import alike, digest, stored
 from busbw.stats.history import _nearest, check, needed
 
 ROOT = Path(__file__).parents[3]

@@ -1,8 +1,9 @@
 """The exchange that a plan recommends, given how far its figures vary."""
 
-from busbw.core.planning import LEAST_FIRST, LOSSES, Bucket, CheckRound, Exchange, ExchangeRound, Layout, LayoutRound, Plan, PlanRun
-from busbw.stats import planning
-from busbw.stats.planning import recommended
+from busbw.accel.losses import LEAST_FIRST
+from busbw.train import recommendation
+from busbw.train.plan_types import LOSSES, Bucket, CheckRound, Exchange, ExchangeRound, Layout, LayoutRound, Plan, PlanRun
+from busbw.train.recommendation import recommended
 
 M = 1 << 20
 
@@ -93,29 +94,31 @@ def test_a_lossy_method_must_be_seen_to_be_faster() -> None:
     plan = in_rounds(none, int8, target=0.995)
     assert plan.reaches(int8) and not plan.reaches(none)
     assert recommended(plan) is none
-    assert planning.no_slower(plan, none) is int8 and planning.no_slower(plan, int8) is None
+    assert recommendation.no_slower(plan, none) is int8 and recommendation.no_slower(plan, int8) is None
 
 
 def test_a_step_alone_that_is_longer_than_one_under_ddp_allows_no_recommendation() -> None:
     none = exposing("none", 0, 0.01, 0.01, 0.01, 0.01)
     plan = in_rounds(none, alone_s=(1.6, 1.5, 1.7, 1.6))
     stills = ["a step on a perfect network", "a step on a perfect network with 4 MB buckets"]
-    assert [(one.figure.what, one.limit.what) for one in planning.contradictions(plan)] == [("a step alone", still) for still in stills]
+    assert [(one.figure.what, one.limit.what) for one in recommendation.contradictions(plan)] == [
+        ("a step alone", still) for still in stills
+    ]
     assert recommended(plan) is None
     noisy = in_rounds(none, alone_s=(1.6, 0.1, 0.1, 0.1))
-    assert planning.contradictions(noisy) == [], "one round of four: what is printed has an interval that says so"
-    assert planning.unclear(noisy) is none and recommended(noisy) is None, "between a third and six times alone"
-    assert planning.unclear(in_rounds(none, alone_s=(0.1, 0.09, 0.11, 0.1))) is None
-    assert planning.contradictions(in_rounds(none, alone_s=(0.1015, 0.1015, 0.1015, 0.1015))) == [], "by less than 2 %"
+    assert recommendation.contradictions(noisy) == [], "one round of four: what is printed has an interval that says so"
+    assert recommendation.unclear(noisy) is none and recommended(noisy) is None, "between a third and six times alone"
+    assert recommendation.unclear(in_rounds(none, alone_s=(0.1, 0.09, 0.11, 0.1))) is None
+    assert recommendation.contradictions(in_rounds(none, alone_s=(0.1015, 0.1015, 0.1015, 0.1015))) == [], "by less than 2 %"
 
 
 def test_a_training_run_can_contradict_too() -> None:
     none = exposing("none", 0, 0.01, 0.01, 0.01, 0.01)
     none.checks, none.checked_s = [CheckRound(0.3, 0.12), CheckRound(0.31, 0.12)], 0.12
-    (found,) = planning.contradictions(in_rounds(none, alone_s=(0.1, 0.1)))
+    (found,) = recommendation.contradictions(in_rounds(none, alone_s=(0.1, 0.1)))
     assert (found.figure.what, found.limit.what) == ("a step alone", "a step with none")
     old = planned(taking("none", 0, 0.01, 0.01, 0.001))
     old.alone_s = 0.12
-    assert planning.contradictions(old) == [], "a file without rounds has no interval: a quarter is needed"
+    assert recommendation.contradictions(old) == [], "a file without rounds has no interval: a quarter is needed"
     old.alone_s = 1.6
-    assert len(planning.contradictions(old)) == 1
+    assert len(recommendation.contradictions(old)) == 1

@@ -4,7 +4,7 @@ import random
 
 from busbw.core.tuning import Choice
 from busbw.stats.judging import Limits
-from busbw.stats.tuning import adjusted, fastest, gain, is_faster, plainest
+from busbw.tune.gains import adjusted, fastest, gain, is_faster, plainest
 
 RING, FEW, MANY = Choice("Ring", "LL"), Choice("Ring", "LL", 2), Choice("Ring", "LL", 8)
 

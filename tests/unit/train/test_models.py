@@ -3,8 +3,8 @@
 import pytest
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.training import PRECISIONS, TrainSpec
 from busbw.train.names import GPT, NAMES, known
+from busbw.train.types import PRECISIONS, TrainSpec
 
 pytestmark = pytest.mark.torch
 

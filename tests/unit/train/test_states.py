@@ -13,13 +13,13 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from busbw.core.errors import NoMeasurement, UsageError  # noqa: E402
 from busbw.core.gpt_shape import GptShape  # noqa: E402
-from busbw.core.states_plan import Training  # noqa: E402
-from busbw.core.training import StatesSpec, TrainSpec  # noqa: E402
 from busbw.launch.control import SoloControl  # noqa: E402
 from busbw.model.states import memory  # noqa: E402
+from busbw.model.states.types import Training  # noqa: E402
 from busbw.train.gpt import Gpt  # noqa: E402
 from busbw.train.states import methods, rates  # noqa: E402
 from busbw.train.states.bench import StatesBench  # noqa: E402
+from busbw.train.types import StatesSpec, TrainSpec  # noqa: E402
 
 pytestmark = pytest.mark.torch
 CPU = torch.device("cpu")

@@ -9,14 +9,14 @@ import pytest
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.result import Cell, Library, Result, Row
 from busbw.core.sweep import Sampling, SweepSpec
-from busbw.core.tuning import TunedSystem, Tuning
 from busbw.engines.sim_parameters import parse_parameters
-from busbw.measure.job import TuneJob
 from busbw.measure.record import Record
-from busbw.session.sink import Sink
-from busbw.session.where import Where
-from busbw.tune.by_variables import VariablesTuner, _ratios, candidates
+from busbw.measure.sink import Sink
+from busbw.measure.target import Where
+from busbw.tune.env_tuner import VariablesTuner, _ratios, candidates
 from busbw.tune.jobs import Jobs
+from busbw.tune.kind import TuneJob
+from busbw.tune.types import TunedSystem, Tuning
 
 SPEC = SweepSpec(collective="broadcast", min_bytes=1024, max_bytes=4096, step_factor=4, check=0, sampling=Sampling(max_time_s=60))
 LARGE = {"min_bytes": 1 << 16, "max_bytes": 1 << 18}

@@ -10,15 +10,16 @@ from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.finding import Finding, Verdict
 from busbw.core.result import Cell, Device, Library, Result, Row, World
 from busbw.core.sweep import Sampling, SweepSpec
-from busbw.core.tuning import Choice, Trial, TunedSystem
+from busbw.core.tuning import Choice
 from busbw.engines.sim_parameters import parse_parameters
-from busbw.measure.job import TuneJob
 from busbw.measure.record import Record
-from busbw.session.sink import Sink
-from busbw.session.where import Where
-from busbw.tune import recheck
+from busbw.measure.sink import Sink
+from busbw.measure.target import Where
+from busbw.tune import ab_check
 from busbw.tune.checking import check_file, refuse_other
 from busbw.tune.jobs import MOST_FAILURES, Jobs, Listener, system_of
+from busbw.tune.kind import TuneJob
+from busbw.tune.types import Trial, TunedSystem
 
 SPEC = SweepSpec(collective="all_reduce", min_bytes=1024, max_bytes=4096, step_factor=4, check=0, sampling=Sampling(max_time_s=60))
 HERE = TunedSystem(device="simulated GPU", ranks=4, hosts=1, nccl=0)
@@ -177,11 +178,11 @@ def test_sides_take_turns_and_wrong_data_is_of_the_tuned_one(last: dict[str, obj
         return result(time_s=5e-4, **(last if len(order) == 6 else {}))
 
     jobs = Recorded(TuneJob(sweep=SPEC), Where(), Sink(Record()))
-    checked = recheck.in_turn(jobs, tuned, 3)
+    checked = ab_check.in_turn(jobs, tuned, 3)
     assert "".join(order) == "ABBAAB"
     assert checked.wrong == wrong
     assert list(jobs.findings) == ["machine", "machine_xid"], "what is fine, or is no condition of the machines, is left out"
-    sizes = recheck.by_size(checked)
+    sizes = ab_check.by_size(checked)
     assert {size: one.wrong for size, one in sizes.items()} == {8: 8 in wrong, 16: 16 in wrong}
     for one in sizes.values():
         assert (one.gain.default_s, one.gain.choice_s, one.gain.ratio) == pytest.approx((1e-3, 5e-4, 0.5))
@@ -195,7 +196,7 @@ def test_one_round_shows_what_is_shorter_without_a_probability(time_s: float, sh
             return result(findings=(Finding("bandwidth", Verdict.FAIL, "no condition of the machines"),))
 
     jobs = Recorded(TuneJob(sweep=SPEC), Where(), Sink(Record()))
-    sizes = recheck.by_size(recheck.in_turn(jobs, lambda: result(time_s=time_s), 1))
+    sizes = ab_check.by_size(ab_check.in_turn(jobs, lambda: result(time_s=time_s), 1))
     assert [(size, one.shorter, one.gain.p) for size, one in sizes.items()] == [(8, shorter, 1.0), (16, shorter, 1.0)]
     assert jobs.findings == {}
 

@@ -4,7 +4,7 @@ import pytest
 
 from busbw.core.errors import UsageError
 from busbw.core.sweep import SweepSpec
-from busbw.tune.planned import MOST_SIZES, planned
+from busbw.tune.validate import MOST_SIZES, planned
 
 
 def spec(collective="all_reduce", **fields):

@@ -13,19 +13,19 @@ from busbw.core.finding import Finding, Verdict
 from busbw.core.result import Result
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.core.tuner_table import Table
-from busbw.core.tuning import Choice, Gain, Trial, Tuned, TunedSystem, Tuning
-from busbw.measure.events import Tried, Trying
-from busbw.measure.job import TuneJob
+from busbw.core.tuning import Choice
+from busbw.measure.api import run
 from busbw.measure.record import Record
-from busbw.session.api import run
-from busbw.session.sink import Sink
-from busbw.session.where import Where
+from busbw.measure.sink import Sink
+from busbw.measure.target import Where
 from busbw.stats.judging import Limits
 from busbw.tune import settings, table_file
-from busbw.tune.by_variables import VariablesTuner
+from busbw.tune.env_tuner import VariablesTuner
 from busbw.tune.jobs import Jobs, Listener
+from busbw.tune.kind import Tried, Trying, TuneJob
+from busbw.tune.text import text
 from busbw.tune.tuning import TableTuner
-from busbw.views.tuning import text
+from busbw.tune.types import Gain, Trial, Tuned, TunedSystem, Tuning
 
 SMALL, LARGE = 1024, 4096
 OWN, FOUND = Choice("Ring", "LL"), Choice("Tree", "LL", 2)

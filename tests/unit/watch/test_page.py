@@ -1,6 +1,6 @@
 """What the exporter shows is that of the last sample, with sums over all."""
 
-from busbw.core.watching import IB, Group, Link, Sample, Watched
+from busbw.core.link_samples import IB, Group, Link, Sample, Watched
 from busbw.watch.page import Page
 
 LINK = Link("mlx5_0", IB, 50e9, device="mlx5_0", port="1")

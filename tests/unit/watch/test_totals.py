@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.core.watching import Group, Sample
+from busbw.core.link_samples import Group, Sample
 from busbw.watch.totals import Totals
 
 U32 = 1 << 32

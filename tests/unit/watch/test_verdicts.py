@@ -2,8 +2,8 @@
 
 import pytest
 
-from busbw.core.watched import BY_NAME, LEVELS
-from busbw.core.watching import ETHERNET, IB, NVLINK, PCIE, RDMA, ROCE, Flow
+from busbw.core.link_samples import ETHERNET, IB, NVLINK, PCIE, RDMA, ROCE, Flow
+from busbw.core.watch_counters import BY_NAME, LEVELS
 from busbw.watch.verdicts import PATTERNS, judge
 
 QUIET = dict.fromkeys(BY_NAME, 0.0) | {"rx_bits_phy": 3e11}

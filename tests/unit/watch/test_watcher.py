@@ -2,8 +2,8 @@
 
 import pytest
 
-from busbw.core.vitals import TCP
-from busbw.core.watching import HOST, IB, Group, Link, Sample
+from busbw.core.link_samples import HOST, IB, Group, Link, Sample
+from busbw.core.telemetry import TCP
 from busbw.watch.watcher import Watcher
 
 ONE = Link("mlx5_0", IB, 50e9, device="mlx5_0", port="1")

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use adam::{Change, Pool, Rule, Slab};
+use busbw_adam::{Change, Pool, Rule, Slab};
 
 fn main() {
     let mut given = std::env::args().skip(1).map(|text| text.parse::<usize>().expect("a number"));

@@ -1,6 +1,6 @@
 //! The update: against arithmetic in f64, and bit for bit over threads, divisions and processors.
 
-use adam::{Change, Pool, Rule, Slab, narrow, update, widen};
+use busbw_adam::{Change, Pool, Rule, Slab, narrow, update, widen};
 
 const RULE: Rule = Rule {
     scale: 0.5,

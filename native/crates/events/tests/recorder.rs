@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use events::{Call, HEADER_WORDS, Kind, Mode, RECORD_WORDS, Recorder, Task, header};
+use busbw_events::{Call, HEADER_WORDS, Kind, Mode, RECORD_WORDS, Recorder, Task, header};
 
 struct Folder(PathBuf);
 

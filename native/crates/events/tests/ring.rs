@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use events::{HEADER_WORDS, RECORD_WORDS, Ring, header};
+use busbw_events::{HEADER_WORDS, RECORD_WORDS, Ring, header};
 
 const SLOTS: usize = 64;
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use transport::{Error, Kind, Receiver, Request, Sender};
+use busbw_transport::{Error, Kind, Receiver, Request, Sender};
 
 /// Chunks of an exchange that are in flight to or from a peer.
 const WINDOW: u32 = 8;

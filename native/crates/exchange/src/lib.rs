@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use transport::{Error, Handle, Kind, Listener, Receiver, Sender, Transport, lock};
+use busbw_transport::{Error, Handle, Kind, Listener, Receiver, Sender, Transport, lock};
 
 pub use carry::{Job, Numbers, Part};
 use carry::{Peer, carry, passed};

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use transport::config::Config;
-use transport::{Handle, Transport};
+use busbw_transport::config::Config;
+use busbw_transport::{Handle, Transport};
 
 use crate::{Exchange, Job, Numbers, Part};
 

@@ -6,8 +6,8 @@ use std::ffi::{OsStr, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 
-use nccl_abi::common::{NcclResult, result};
-use transport::{Error, Kind, Level};
+use busbw_nccl_abi::common::{NcclResult, result};
+use busbw_transport::{Error, Kind, Level};
 
 use crate::logger;
 use crate::net::NAME;

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::error_text::ErrorText;
-use exchange::{Exchange, Job, Numbers, Part};
-use transport::{Handle, Level, Transport, lock};
+use busbw_exchange::{Exchange, Job, Numbers, Part};
+use busbw_transport::{Handle, Level, Transport, lock};
 
 /// Shared by all exchanges of this process. Never dropped, because closed connections may still have data to deliver.
 static TRANSPORT: Mutex<Option<Arc<Transport>>> = Mutex::new(None);

@@ -3,8 +3,8 @@
 use std::ffi::CString;
 use std::sync::{PoisonError, RwLock};
 
-use nccl_abi::common::{Logger, log_level, subsystem};
-use transport::Level;
+use busbw_nccl_abi::common::{Logger, log_level, subsystem};
+use busbw_transport::Level;
 
 // The newest one: a process may hold several copies of NCCL, and each init brings its own.
 static LOGGER: RwLock<Option<Logger>> = RwLock::new(None);

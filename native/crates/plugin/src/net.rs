@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use transport::{Device, Error, Kind, Transport, lock};
+use busbw_transport::{Device, Error, Kind, Transport, lock};
 
 use crate::logger;
 

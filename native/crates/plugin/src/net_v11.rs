@@ -3,8 +3,8 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-use nccl_abi::common::{DeviceHandle, Logger, NET_DEVICE_HOST, NET_DEVICE_INVALID_VERSION, NcclResult, ProfilerCallback, pointer};
-use nccl_abi::net_v11::{CommConfig, MAX_DEVS_PER_NIC, Net as Table, Properties, VDeviceProps};
+use busbw_nccl_abi::common::{DeviceHandle, Logger, NET_DEVICE_HOST, NET_DEVICE_INVALID_VERSION, NcclResult, ProfilerCallback, pointer};
+use busbw_nccl_abi::net_v11::{CommConfig, MAX_DEVS_PER_NIC, Net as Table, Properties, VDeviceProps};
 
 use crate::entry::{entry, given, init_entry};
 use crate::logger;

@@ -2,9 +2,9 @@
 
 use std::ffi::{c_int, c_void};
 
-use nccl_abi::common::{DeviceHandle, Logger, NET_DEVICE_HOST, NET_DEVICE_INVALID_VERSION, NcclResult, pointer};
-use nccl_abi::net_v8::{Net as Table, Properties};
-use transport::{Error, Kind};
+use busbw_nccl_abi::common::{DeviceHandle, Logger, NET_DEVICE_HOST, NET_DEVICE_INVALID_VERSION, NcclResult, pointer};
+use busbw_nccl_abi::net_v8::{Net as Table, Properties};
+use busbw_transport::{Error, Kind};
 
 use crate::entry::{entry, init_entry};
 use crate::logger;

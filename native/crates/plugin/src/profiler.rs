@@ -5,10 +5,10 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{NonNull, null, null_mut};
 
-use events::{Call, Kind, Mode, Recorder, Task};
-use nccl_abi::common::{Logger, NcclResult, result};
-use nccl_abi::profiler::{BODY, Coll, CollApi, KERNEL_CH_STOP, KernelCh, P2p, P2pApi, event};
-use transport::Error;
+use busbw_events::{Call, Kind, Mode, Recorder, Task};
+use busbw_nccl_abi::common::{Logger, NcclResult, result};
+use busbw_nccl_abi::profiler::{BODY, Coll, CollApi, KERNEL_CH_STOP, KernelCh, P2p, P2pApi, event};
+use busbw_transport::Error;
 
 use crate::entry::{entry, given};
 use crate::{logger, recording};
@@ -163,8 +163,8 @@ const IN_PLACE: u8 = 2;
 pub unsafe fn coded(func: *const c_char, datatype: *const c_char, algo: *const c_char, proto: *const c_char) -> Call {
     // SAFETY: the caller guarantees C strings or NULL.
     let (func, datatype, algo, proto) = unsafe { (bytes(func), bytes(datatype), bytes(algo), bytes(proto)) };
-    let (function, dtype) = (events::function(func), events::dtype(datatype));
-    Call { function, dtype, algorithm: events::algorithm(algo), protocol: events::protocol(proto), ..Call::default() }
+    let (function, dtype) = (busbw_events::function(func), busbw_events::dtype(datatype));
+    Call { function, dtype, algorithm: busbw_events::algorithm(algo), protocol: busbw_events::protocol(proto), ..Call::default() }
 }
 
 unsafe fn coll(event: &Coll) -> Call {

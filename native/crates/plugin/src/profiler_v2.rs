@@ -4,9 +4,9 @@ use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
-use events::{Call, Kind, Mode, Recorder, Task};
-use nccl_abi::common::NcclResult;
-use nccl_abi::profiler::{BODY, CollV2, HeadV4, P2pV2, ProfilerV2, event};
+use busbw_events::{Call, Kind, Mode, Recorder, Task};
+use busbw_nccl_abi::common::NcclResult;
+use busbw_nccl_abi::profiler::{BODY, CollV2, HeadV4, P2pV2, ProfilerV2, event};
 
 use crate::entry::{entry, given};
 use crate::net::NAME;

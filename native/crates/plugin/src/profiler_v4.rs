@@ -2,8 +2,8 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use nccl_abi::common::{Logger, NcclResult};
-use nccl_abi::profiler::{HeadV4, ProfilerV4};
+use busbw_nccl_abi::common::{Logger, NcclResult};
+use busbw_nccl_abi::profiler::{HeadV4, ProfilerV4};
 
 use crate::entry::{entry, given};
 use crate::net::NAME;

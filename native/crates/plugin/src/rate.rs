@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char};
 use std::panic::catch_unwind;
 
-use transport::config::Config;
+use busbw_transport::config::Config;
 
 /// Mbit/s of the interfaces that the transport would use with `environment`: lines of `NAME=value`, each ended by a zero byte; an empty
 /// line ends the block. Returns 0 if the speed is not known or a setting is invalid.
@@ -23,6 +23,6 @@ pub unsafe extern "C" fn busbw_net_mbps(environment: *const c_char) -> u32 {
         at = at.wrapping_add(line.count_bytes() + 1);
         variables.extend(line.to_str().ok().and_then(|line| line.split_once('=')).map(|(name, value)| (name.to_owned(), value.to_owned())));
     }
-    let stated = || Config::read(variables.into_iter()).ok().and_then(|config| transport::stated_mbps(&config));
+    let stated = || Config::read(variables.into_iter()).ok().and_then(|config| busbw_transport::stated_mbps(&config));
     catch_unwind(std::panic::AssertUnwindSafe(stated)).ok().flatten().unwrap_or(0)
 }

@@ -10,9 +10,9 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use events::{Mode, Recorder};
-use nccl_abi::common::Logger;
-use transport::Level;
+use busbw_events::{Mode, Recorder};
+use busbw_nccl_abi::common::Logger;
+use busbw_transport::Level;
 
 use crate::logger;
 

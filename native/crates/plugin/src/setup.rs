@@ -3,8 +3,8 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-use nccl_abi::common::{DeviceHandle, HANDLE_BYTES, NcclResult, pointer};
-use transport::{Error, Handle, Kind, Listener, Receiver, Sender};
+use busbw_nccl_abi::common::{DeviceHandle, HANDLE_BYTES, NcclResult, pointer};
+use busbw_transport::{Error, Handle, Kind, Listener, Receiver, Sender};
 
 use crate::entry::{entry, given, output};
 use crate::net::{Net, NetDevice, saturated};

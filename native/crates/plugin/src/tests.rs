@@ -3,9 +3,9 @@
 use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::ptr::{NonNull, dangling_mut, null_mut};
 
-use nccl_abi::common::{NcclResult, pointer, result};
-use nccl_abi::tuner::function;
-use transport::{Device, Error, Kind, Level, MAX_GROUP};
+use busbw_nccl_abi::common::{NcclResult, pointer, result};
+use busbw_nccl_abi::tuner::function;
+use busbw_transport::{Device, Error, Kind, Level, MAX_GROUP};
 
 use crate::entry::{caught, entry, init_entry, refusal_level};
 use crate::net::NetDevice;

@@ -4,8 +4,8 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::slice;
 
-use nccl_abi::common::NcclResult;
-use transport::{Error, Kind, MAX_GROUP, Receiver, Request, Sender};
+use busbw_nccl_abi::common::NcclResult;
+use busbw_transport::{Error, Kind, MAX_GROUP, Receiver, Request, Sender};
 
 use crate::entry::{entry, given, output};
 use crate::net::saturated;

@@ -6,9 +6,9 @@
 
 use std::ffi::{c_float, c_int, c_void};
 
-use nccl_abi::common::Logger;
-use nccl_abi::tuner::{SIMPLE, TREE, function};
-use transport::Error;
+use busbw_nccl_abi::common::Logger;
+use busbw_nccl_abi::tuner::{SIMPLE, TREE, function};
+use busbw_transport::Error;
 
 use crate::entry::{given, names_us};
 use crate::net::Net;

@@ -5,8 +5,8 @@ use std::ffi::c_int;
 use std::fs;
 use std::path::Path;
 
-use nccl_abi::tuner::function;
-use transport::{Error, Kind, Level};
+use busbw_nccl_abi::tuner::function;
+use busbw_transport::{Error, Kind, Level};
 
 use crate::logger;
 

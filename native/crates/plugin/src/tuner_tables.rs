@@ -2,8 +2,8 @@
 
 use std::ffi::{c_float, c_int, c_void};
 
-use nccl_abi::common::{Logger, NcclResult};
-use nccl_abi::tuner::{TunerV2, TunerV4, TunerV5};
+use busbw_nccl_abi::common::{Logger, NcclResult};
+use busbw_nccl_abi::tuner::{TunerV2, TunerV4, TunerV5};
 
 use crate::entry::{entry, given};
 use crate::net::NAME;

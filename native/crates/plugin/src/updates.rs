@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use adam::{Change, Pool, Rule, Slab};
+use busbw_adam::{Change, Pool, Rule, Slab};
 
 use crate::error_text::ErrorText;
 
@@ -24,7 +24,7 @@ pub unsafe extern "C" fn busbw_adam_open(threads: u32, error: ErrorText) -> *mut
 /// `make` is made; either may be NULL.
 ///
 /// # Safety
-/// `pool` came from `open` and is not closed, the slab is as `adam::update` requires, and `error` describes a writable buffer.
+/// `pool` came from `open` and is not closed, the slab is as `busbw_adam::update` requires, and `error` describes a writable buffer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn busbw_adam_update(
     pool: *const Pool,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use transport::config::Config;
+use busbw_transport::config::Config;
 
 mod common;
 use common::*;
@@ -76,7 +76,7 @@ fn streams_are_reset_if_the_sender_closes_too_early() {
     drop(sender);
     drop(sent); // the kernel may still hold pages of it, which must not be sent
     assert_eq!(resets(), 1);
-    assert_eq!(wait(irecv(&receiver, &mut got)).expect_err("most of it was not sent").kind, transport::Kind::Remote);
+    assert_eq!(wait(irecv(&receiver, &mut got)).expect_err("most of it was not sent").kind, busbw_transport::Kind::Remote);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Descriptors of the process. Alone in its file, so that no other test opens any.
 
-use transport::config::Config;
+use busbw_transport::config::Config;
 
 mod common;
 use common::*;

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use transport::config::Config;
-use transport::{Kind, Receiver, Request, Sender};
+use busbw_transport::config::Config;
+use busbw_transport::{Kind, Receiver, Request, Sender};
 
 mod common;
 use common::{LIMIT, data, open, pair, wait};

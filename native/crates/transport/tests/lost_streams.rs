@@ -7,8 +7,8 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use transport::config::Config;
-use transport::{Kind, Receiver, Request, Sender};
+use busbw_transport::config::Config;
+use busbw_transport::{Kind, Receiver, Request, Sender};
 
 mod common;
 use common::*;

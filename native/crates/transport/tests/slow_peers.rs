@@ -5,8 +5,8 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use transport::config::Config;
-use transport::{Handle, Kind, Listener, Receiver};
+use busbw_transport::config::Config;
+use busbw_transport::{Handle, Kind, Listener, Receiver};
 
 mod common;
 use common::*;

@@ -64,9 +64,9 @@ def settle(part: torch.Tensor, comm: Communicator) -> None:
     if failed is None:
         return
     if kernels.usable(part):
-        from busbw.accel.codecs.kernels import kept  # Triton takes a second to import
+        from busbw.accel.codecs.kernels import undo  # Triton takes a second to import
 
-        kept.spoil(part, failed)
+        undo.spoil(part, failed)
     else:
         part.copy_(torch.where(failed != 0, torch.nan, part))
 

@@ -33,18 +33,18 @@ class Integers(Codec):
         return comm.ring(others) if pair else comm.direct(others) + comm.ring(others)
 
     def _pair_in_kernels(self, part: torch.Tensor, comm: Communicator, state: State, length: int) -> None:
-        from busbw.accel.codecs.kernels import integers, kept  # Triton takes a second to import
+        from busbw.accel.codecs.kernels import integers, undo  # Triton takes a second to import
 
         feedback = self.settings.feedback
         before = state.get(RESIDUAL) if feedback else None
         sent, rest = integers.packed(part, before, comm.size, 1, length, self.bits, feedback=feedback)
         wrong = integers.add(comm.all_gather(sent), length, self.bits, part)
         if feedback:
-            kept.restore(rest, before, wrong)
+            undo.restore(rest, before, wrong)
             state[RESIDUAL] = rest
 
     def _in_kernels(self, part: torch.Tensor, comm: Communicator, state: State, length: int) -> None:
-        from busbw.accel.codecs.kernels import integers, kept
+        from busbw.accel.codecs.kernels import integers, undo
 
         feedback = self.settings.feedback
         before = (state.get(RESIDUAL), state.get(SUM_RESIDUAL)) if feedback else (None, None)
@@ -52,8 +52,8 @@ class Integers(Codec):
         mine, sum_rest = integers.summed(comm.all_to_all(sent), before[1], length, self.bits, feedback=feedback)
         wrong = integers.unpack(comm.all_gather(mine), length, self.bits, part)
         if feedback:
-            kept.restore(rest, before[0], wrong)
-            kept.restore(sum_rest, before[1], wrong)
+            undo.restore(rest, before[0], wrong)
+            undo.restore(sum_rest, before[1], wrong)
             state[RESIDUAL], state[SUM_RESIDUAL] = rest, sum_rest
 
     def _pair(self, part: torch.Tensor, comm: Communicator, state: State, length: int) -> None:

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import torch
 
-from busbw.accel.codecs import factors, kernels
+from busbw.accel.codecs import kernels, powersgd_math
 from busbw.accel.codecs.base import RESIDUAL, Codec, State, ring_bytes
 from busbw.accel.communicator import Communicator
 
@@ -29,7 +29,7 @@ class PowerSgd(Codec):
             comm.average(part)
             return comm.ring(ring_bytes(part.nbytes, comm.size))
         rank, feedback = settings.matrix_rank, settings.feedback
-        made = factors.layout(self.shapes, rank)
+        made = powersgd_math.layout(self.shapes, rank)
         basis = state[BASIS].view(-1, rank) if BASIS in state else _begin(made.right, rank, part.device)
         means = _means(part, rank)
         total, sent = means.project(made, part, comm, state, basis, feedback=feedback)
@@ -50,7 +50,7 @@ class PowerSgd(Codec):
 def _means(part: torch.Tensor, rank: int) -> ModuleType:
     """The implementation to use: kernels, or plain torch."""
     if not kernels.usable(part) or rank > MAX_IN_KERNELS or not part.numel():
-        return factors
+        return powersgd_math
     from busbw.accel.codecs.kernels import powersgd  # Triton takes a second to import
 
     return powersgd

@@ -9,7 +9,7 @@ import math
 
 import torch
 
-from busbw.accel.codecs import entries, kernels
+from busbw.accel.codecs import kernels, sparse_packing
 from busbw.accel.codecs.base import RESIDUAL, VELOCITY, Codec, State, carried, keep, share
 from busbw.accel.codecs.rules import CORRECTION, FAR, FILL, STEP_TURN, TURN
 from busbw.accel.communicator import Communicator
@@ -30,17 +30,17 @@ class TopK(Codec):
             self._in_kernels(part, comm, state, step, room)
         else:
             self._plain(part, comm, state, step, room)
-        return comm.ring((comm.size - 1) * entries.size(room, part.numel(), settings.values))
+        return comm.ring((comm.size - 1) * sparse_packing.size(room, part.numel(), settings.values))
 
     def _in_kernels(self, part: torch.Tensor, comm: Communicator, state: State, step: int, room: int) -> None:
-        from busbw.accel.codecs.kernels import kept, topk  # Triton takes a second to import
+        from busbw.accel.codecs.kernels import topk, undo  # Triton takes a second to import
 
         feedback, values = self.settings.feedback, self.settings.values
         residual = state.get(RESIDUAL) if feedback else None
         blob, rest = topk.packed(part, residual, state, comm.size, room, step, values, feedback=feedback)
         wrong = topk.add(comm.all_gather(blob), part, room, values)
         if feedback:
-            kept.restore(rest, residual, wrong)
+            undo.restore(rest, residual, wrong)
             state[RESIDUAL] = rest
 
     def _plain(self, part: torch.Tensor, comm: Communicator, state: State, step: int, room: int) -> None:
@@ -50,16 +50,16 @@ class TopK(Codec):
             carried(part, comm, state, settings.feedback) if velocity is None else velocity + state.get(RESIDUAL, 0.0)
         )  # momentum needs feedback
         index, count = _select(total.abs(), room, step, state)
-        blob = entries.pack(total, index, count, settings.values)
+        blob = sparse_packing.pack(total, index, count, settings.values)
         result = part.zero_() if part.dtype == torch.float32 else torch.zeros_like(total)
         for row in comm.all_gather(blob):  # in sequence: the indices of a row differ, so the order of additions is fixed
-            result.index_add_(0, *entries.unpack(row, room, part.numel(), settings.values))
+            result.index_add_(0, *sparse_packing.unpack(row, room, part.numel(), settings.values))
         if result is not part:
             part.copy_(result)
         rests: State = {}
         if settings.feedback:
             # Includes rounding errors. Padding has value zero.
-            rests[RESIDUAL] = total.index_add_(0, index, -entries.values(blob, room, total.numel(), settings.values))
+            rests[RESIDUAL] = total.index_add_(0, index, -sparse_packing.values(blob, room, total.numel(), settings.values))
         if velocity is not None:
             rests[VELOCITY] = _without(velocity, index, count)
         keep(state, rests, part)

@@ -3,7 +3,7 @@
 import torch
 
 from busbw.accel.embedding import counters as counted
-from busbw.accel.embedding.parts import Parts
+from busbw.accel.embedding.table_state import Parts
 
 FREE = -1  # the score of a row that was evicted
 SHARE = 16  # an eviction frees at least this fraction of the capacity, since it scans the whole index

@@ -8,7 +8,7 @@ which bounds the memory: the lookups of the others are forgotten, and counted.
 
 import torch
 
-from busbw.accel.embedding.initial import mix
+from busbw.accel.embedding.init_values import mix
 from busbw.core.errors import UsageError
 
 EMPTY = -(1 << 63)  # marks an entry as free; the id with this value has an entry of its own, behind the others

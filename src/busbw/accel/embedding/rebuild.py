@@ -3,7 +3,7 @@
 import torch
 
 from busbw.accel.embedding.index import EMPTY, Index, slots_for
-from busbw.accel.embedding.parts import Steps
+from busbw.accel.embedding.table_state import Steps
 from busbw.core.errors import NoMeasurement
 
 

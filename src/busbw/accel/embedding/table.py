@@ -11,16 +11,16 @@ from typing import Any
 
 import torch
 
-from busbw.accel.embedding import eviction, kernels, plain
+from busbw.accel.embedding import eviction, kernels, torch_steps
 from busbw.accel.embedding import index as indexes
 from busbw.accel.embedding.counters import ENTRIES, INSERTED, LENGTH, NOT_FINITE, TAKEN, Counters, Readback
+from busbw.accel.embedding.host_tier import Tier, places_of
 from busbw.accel.embedding.index import Index
 from busbw.accel.embedding.optimizers import Layout, Step, layout
-from busbw.accel.embedding.parts import Parts, Steps
 from busbw.accel.embedding.rebuild import rebuilt
 from busbw.accel.embedding.settings import TableSettings
 from busbw.accel.embedding.store import Store
-from busbw.accel.embedding.tier import Tier, places_of
+from busbw.accel.embedding.table_state import Parts, Steps
 from busbw.core.errors import NoMeasurement, UsageError
 
 __all__ = ["Handle", "Table", "TableSettings"]
@@ -58,7 +58,7 @@ class Table:
             )
         self._steps: Steps = _steps_for(device)
         form = layout(settings, dim)
-        near, most = places_of(settings, form.nbytes, device, self._steps is not plain)
+        near, most = places_of(settings, form.nbytes, device, self._steps is not torch_steps)
         settings = replace(settings, capacity=most)
         self.dim, self.settings, self.device = dim, settings, device
         self.step = 0
@@ -318,4 +318,4 @@ def _steps_for(device: torch.device) -> Steps:
         from busbw.accel.embedding.kernels import steps
 
         return steps
-    return plain
+    return torch_steps

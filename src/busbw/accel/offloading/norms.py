@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Shard
 
-from busbw.accel.offloading.lanes import Lane
+from busbw.accel.offloading.copy_streams import Lane
 from busbw.accel.offloading.units import Offloaded
 
 EPSILON = 1e-6  # of clip_grad_norm_

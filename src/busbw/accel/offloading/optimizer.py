@@ -13,7 +13,7 @@ import torch
 from busbw.accel import checkpoint
 from busbw.accel.host_adam import HostAdam, Rule
 from busbw.accel.offloading import saving
-from busbw.accel.offloading.lanes import Lane
+from busbw.accel.offloading.copy_streams import Lane
 from busbw.accel.offloading.norms import Norms
 from busbw.accel.offloading.placement import Placement, Staging
 from busbw.accel.offloading.schedule import Schedule

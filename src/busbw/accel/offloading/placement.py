@@ -7,8 +7,8 @@ import torch
 
 from busbw.accel.host_adam import States
 from busbw.accel.offloading import host_memory
+from busbw.accel.offloading.copy_streams import Copied, Lane
 from busbw.accel.offloading.host_memory import Slab, padded
-from busbw.accel.offloading.lanes import Copied, Lane
 from busbw.accel.offloading.units import Offloaded
 from busbw.core.offloading import HOST_BYTES, STAGING_BUFFERS, STATE_BYTES
 

@@ -14,7 +14,7 @@ import torch
 
 from busbw.accel.host_adam import Rule
 from busbw.accel.offloading import device_states
-from busbw.accel.offloading.lanes import Lane
+from busbw.accel.offloading.copy_streams import Lane
 from busbw.accel.offloading.norms import EPSILON, Norms
 from busbw.accel.offloading.settings import OffloadSettings
 from busbw.accel.offloading.units import Offloaded

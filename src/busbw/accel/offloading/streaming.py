@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from busbw.accel.offloading.lanes import Copied, Moment
+from busbw.accel.offloading.copy_streams import Copied, Moment
 from busbw.accel.offloading.optimizer import OffloadedAdamW
 from busbw.accel.offloading.units import Offloaded, Unit, local_part
 from busbw.core.errors import UsageError

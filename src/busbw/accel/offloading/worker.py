@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 
 from busbw.accel.host_adam import HostAdam, Rule, States
-from busbw.accel.offloading.lanes import Copied, Lane
+from busbw.accel.offloading.copy_streams import Copied, Lane
 from busbw.accel.offloading.placement import Staging
 from busbw.accel.offloading.units import Offloaded
 from busbw.core.errors import BusbwError

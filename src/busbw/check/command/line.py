@@ -1,4 +1,4 @@
-"""A launcher's command line, parsed: its options, the variables that it gives to ranks, and the program."""
+"""A launcher's command line, parsed: its options, the ranks' variables, and the program."""
 
 import ipaddress
 import re
@@ -34,8 +34,13 @@ class Place:
 
     @property
     def count(self) -> int | None:
-        """Its slots: one if no number is given; None for `*`, `auto`, a shell variable and other text."""
-        return (None if unset(self.name) else 1) if not self.slots else int(self.slots) if self.slots.isdecimal() else None
+        """Its slots: one if no number is given.
+
+        None for `*`, `auto`, a shell variable and other text.
+        """
+        if not self.slots:
+            return None if unset(self.name) else 1
+        return int(self.slots) if self.slots.isdecimal() else None
 
     @property
     def wrong(self) -> bool:
@@ -47,13 +52,16 @@ class Place:
 class Line:
     """A command line, with facts of a machine: None, 0 or empty without one.
 
-    `before` are the variables that are set in front of the launcher, `passed` those that its options give to the ranks: None for
-    `-x NAME`, which takes the value of the environment. `major` is Open MPI's version, `interfaces` are those of the machine that starts
-    the line, `environment` its variables, `gpus` those of a machine that runs ranks.
+    `before` are the variables that are set in front of the launcher, `passed` those that its
+    options give to the ranks: None for `-x NAME`, which takes the value of the environment. `major`
+    is Open MPI's version, `interfaces` are those of the machine that starts the line, `environment`
+    its variables, `gpus` those of a machine that runs ranks.
     """
 
     argv: tuple[str, ...]
-    launcher: str = ""  # mpirun (Open MPI), hydra (mpirun of MPICH or Intel MPI), srun, torchrun, or '' for a program alone
+    # Mpirun (Open MPI), hydra (mpirun of MPICH or Intel MPI), srun, torchrun, or '' for a program
+    # alone.
+    launcher: str = ""
     options: tuple[Option, ...] = ()
     before: tuple[tuple[str, str], ...] = ()
     passed: tuple[tuple[str, str | None], ...] = ()
@@ -77,7 +85,10 @@ class Line:
 
     @property
     def allocated(self) -> bool:
-        """Whether it runs within a job of Slurm, which knows the hosts and starts Open MPI's daemons with all variables."""
+        """Whether it runs within a job of Slurm, which knows the hosts.
+
+        Slurm starts Open MPI's daemons with all variables.
+        """
         return "SLURM_JOB_ID" in (self.environment or {})
 
     def values(self, *names: str) -> tuple[str, ...]:
@@ -108,7 +119,8 @@ class Line:
         """Ranks on each host, if an option gives it."""
         if self.launcher == "mpirun":
             match = _PPR.search(self.value("map-by") or "")
-            return self.number("npernode", "N") or (1 if self.has("pernode") else int(match.group(1)) if match else None)
+            mapped = int(match.group(1)) if match else None
+            return self.number("npernode", "N") or (1 if self.has("pernode") else mapped)
         if self.launcher == "hydra":
             return self.number("ppn", "perhost")
         return self.number("ntasks-per-node" if self.launcher == "srun" else "nproc-per-node")
@@ -173,7 +185,10 @@ def parse(argv: Sequence[str]) -> Line:
     """The line, with what stands before the launcher: assignments, env, timeout and the like."""
     at, launcher = _launcher(argv)
     if not launcher:
-        start = next((index for index, word in enumerate(argv) if not _ASSIGNMENT.fullmatch(word) and word != "env"), len(argv))
+        start = next(
+            (index for index, word in enumerate(argv) if not _ASSIGNMENT.fullmatch(word) and word != "env"),
+            len(argv),
+        )
         return Line(tuple(argv), before=_assigned(argv[:start]), program=tuple(argv[start:]))
     options, program = _options(argv[at + 1 :], launcher)
     if launcher == "mpirun" and any(option.name in HYDRA for option in options):
@@ -222,8 +237,14 @@ def _options(words: Sequence[str], launcher: str) -> tuple[list[Option], list[st
         short = launcher == "srun" and len(word) > 2 and word[1] != "-" and word[1] in ONE["srun"]
         if launcher == "torchrun" and name in ("m", "module", "no-python"):
             break
-        count = 0 if attached or short else 2 if name in TWO[launcher] else 1 if name in ONE[launcher] else 0
-        values = (attached,) if attached else (word[2:],) if short else tuple(words[at + 1 : at + 1 + count])
+        count = 0  # of the words after it that are its values
+        if attached:
+            values: tuple[str, ...] = (attached,)
+        elif short:
+            values = (word[2:],)
+        else:
+            count = 2 if name in TWO[launcher] else int(name in ONE[launcher])
+            values = tuple(words[at + 1 : at + 1 + count])
         found.append(Option(word, word[1] if short else name, values))
         at += 1 + count
     rest = list(words[at:])

@@ -1,1 +1,1 @@
-"""The launch doctor: what a launch over several hosts needs, one stage after the other, up to the first that fails."""
+"""The launch doctor: the stages of a launch over several hosts, up to the first that fails."""

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterable
 from ipaddress import IPv4Interface, IPv4Network
 
+from busbw.check.doctor.launch_context import LaunchContext, failed, passed, warned
 from busbw.check.doctor.node import LARGE
-from busbw.check.doctor.patient import Patient, failed, passed, warned
-from busbw.core.checking import Stage
+from busbw.check.shell_words import filled
+from busbw.check.types import Stage
 from busbw.core.errors import UsageError
-from busbw.core.shell_words import filled
 from busbw.core.sizes import counted
 from busbw.launch.interfaces import is_cidr, resolve
 
@@ -22,44 +22,57 @@ _MOST_PAIRS = 6
 LARGER_THAN = "ping -M do -s 8972 ADDRESS shows whether an MTU of 9000 passes; raise the MTU on the path, or lower it on the hosts"
 
 
-def subnets(patient: Patient) -> Stage:
-    """The subnets that can carry the job: those of --ifname, if it is given, that all hosts are in."""
-    hosts = patient.identities
-    seen = Counter(network for host in hosts for network in {one.network for one in _chosen(patient, host).values()})
+def subnets(context: LaunchContext) -> Stage:
+    """The subnets that can carry the job: all hosts are in them, and --ifname has them if given."""
+    hosts = context.identities
+    seen: Counter[IPv4Network] = Counter()
+    for host in hosts:
+        seen.update({interface.network for interface in _chosen(context, host).values()})
     common = [network for network, number in seen.items() if number == len(hosts)]
-    traps = [network for network in common if len(set(patient.addresses(network).values())) < len(hosts)]
-    patient.networks = [network for network in common if network not in traps]
-    evidence = [f"{host}: {', '.join(f'{name} {text}' for name, text in said['addresses'].items())}" for host, said in hosts.items()]
-    if without := [host for host in hosts if patient.ifname and not is_cidr(patient.ifname) and not _chosen(patient, host)]:
+    traps = [network for network in common if len(set(context.addresses(network).values())) < len(hosts)]
+    context.networks = [network for network in common if network not in traps]
+    evidence = []
+    for host, said in hosts.items():
+        named = ", ".join(f"{name} {text}" for name, text in said["addresses"].items())
+        evidence.append(f"{host}: {named}")
+    if without := [host for host in hosts if context.ifname and not is_cidr(context.ifname) and not _chosen(context, host)]:
         fix = "name the subnet instead, since interface names differ between hosts: --ifname CIDR"
         return failed(
-            "subnets", f"--ifname {patient.ifname}: no such interface with an address on {', '.join(without)}", *evidence, fix=fix
+            "subnets",
+            f"--ifname {context.ifname}: no such interface with an address on {', '.join(without)}",
+            *evidence,
+            fix=fix,
         )
-    if not patient.networks:
+    if not context.networks:
         fix = "give the hosts addresses in one subnet, or a route between theirs and --ifname with the interface of each"
-        within = f" within {patient.ifname}" if patient.ifname else ""
+        within = f" within {context.ifname}" if context.ifname else ""
         return failed("subnets", f"the hosts have no subnet in common{within}", *evidence, fix=fix)
     if traps:
         message = f"{_list(traps)}: several hosts have the same address there, as with docker0 and virbr0"
-        return warned("subnets", message, *evidence, fix=f"name the subnet to use: --ifname {patient.networks[0]}")
-    return _mtus(patient) or passed("subnets", f"the hosts share {_list(patient.networks)}")
+        return warned(
+            "subnets",
+            message,
+            *evidence,
+            fix=f"name the subnet to use: --ifname {context.networks[0]}",
+        )
+    return _mtus(context) or passed("subnets", f"the hosts share {_list(context.networks)}")
 
 
-def _chosen(patient: Patient, host: str) -> dict[str, IPv4Interface]:
+def _chosen(context: LaunchContext, host: str) -> dict[str, IPv4Interface]:
     """A host's interfaces with their addresses, or those that --ifname selects."""
-    have = {name: IPv4Interface(text) for name, text in patient.identities[host]["addresses"].items()}
+    have = {name: IPv4Interface(text) for name, text in context.identities[host]["addresses"].items()}
     try:
-        return {name: have[name] for name in resolve(patient.ifname, have)} if patient.ifname else have
+        return {name: have[name] for name in resolve(context.ifname, have)} if context.ifname else have
     except UsageError:  # it selects none
         return {}
 
 
-def _mtus(patient: Patient) -> Stage | None:
+def _mtus(context: LaunchContext) -> Stage | None:
     """The warning that the interfaces of a subnet have different MTUs, if they have."""
-    for network in patient.networks:
+    for network in context.networks:
         of_host = {
             host: (name, said["mtus"][name])
-            for host, said in patient.identities.items()
+            for host, said in context.identities.items()
             for name, text in said["addresses"].items()
             if IPv4Interface(text).network == network
         }
@@ -76,14 +89,19 @@ def _mtus(patient: Patient) -> Stage | None:
                 name=name,
                 mtu=usual,
             )
-            return warned("subnets", f"MTUs differ on {network}: {', '.join(odd)} differs from the others", *texts, fix=fix)
+            return warned(
+                "subnets",
+                f"MTUs differ on {network}: {', '.join(odd)} differs from the others",
+                *texts,
+                fix=fix,
+            )
     return None
 
 
-def tcp(patient: Patient) -> Stage:
-    """Every host connects to every other on every common subnet, to a port that nothing else uses."""
+def tcp(context: LaunchContext) -> Stage:
+    """Every host connects to every other on every common subnet, to an unused port."""
     bad: dict[IPv4Network, dict[str, str]] = {}
-    for done in patient.on_each(patient.node("connect"), _spoken(patient)):
+    for done in context.on_each(context.node("connect"), _spoken(context)):
         try:
             for label, reason in done.answer(dict[str, dict[str, str]])["failed"].items():
                 network, _, other = label.partition(" ")
@@ -95,7 +113,7 @@ def tcp(patient: Patient) -> Stage:
                 done.error.strip()[-300:],
                 fix=filled("ssh {host} true", host=done.host),
             )
-    working = [network for network in patient.networks if network not in bad]
+    working = [network for network in context.networks if network not in bad]
     evidence = [f"{pair} on {network}: {reason}" for network, pairs in bad.items() for pair, reason in pairs.items()][:_MOST_PAIRS]
     if not working:
         first = next(iter(bad))
@@ -103,19 +121,22 @@ def tcp(patient: Patient) -> Stage:
             return failed("tcp", f"large packets are lost on {_list(bad)}", *evidence, fix=LARGER_THAN)
         fix = f"allow {first} in the firewall of the hosts, in both directions (firewall-cmd --zone=trusted --add-source={first})"
         return failed("tcp", f"hosts cannot connect to each other on {_list(bad)}", *evidence, fix=fix)
-    patient.networks = working
+    context.networks = working
     if bad:
         message = f"hosts connect on {_list(working)}, but not on {_list(bad)}"
         return warned("tcp", message, *evidence, fix=f"name the subnet that works: --ifname {working[0]}")
-    return passed("tcp", f"{counted(len(patient.hosts), 'host')} connect in both directions on {_list(working)}")
+    return passed(
+        "tcp",
+        f"{counted(len(context.hosts), 'host')} connect in both directions on {_list(working)}",
+    )
 
 
-def _spoken(patient: Patient) -> dict[str, bytes]:
+def _spoken(context: LaunchContext) -> dict[str, bytes]:
     """What each host gets on stdin, where other users cannot see the token."""
     port, token = random.SystemRandom().randint(*PORTS), secrets.token_hex(16)
-    by_network = {network: patient.addresses(network) for network in patient.networks}
+    by_network = {network: context.addresses(network) for network in context.networks}
     asked = {}
-    for host in patient.names:
+    for host in context.names:
         peers = {
             f"{network} {other}": [address, port]
             for network, those in by_network.items()
@@ -123,7 +144,13 @@ def _spoken(patient: Patient) -> dict[str, bytes]:
             if other != host
         }
         own = [[those[host], port] for those in by_network.values()]
-        work = {"own": own, "peers": peers, "token": token, "seconds": SHARE * patient.limit_s, "linger": LINGER_S}
+        work = {
+            "own": own,
+            "peers": peers,
+            "token": token,
+            "seconds": SHARE * context.limit_s,
+            "linger": LINGER_S,
+        }
         asked[host] = json.dumps(work).encode()
     return asked
 

@@ -1,4 +1,6 @@
-"""What runs on each host for the launch doctor: `python -m busbw.check.doctor.node identity|connect`, JSON on stdin and stdout.
+"""What runs on each host for the launch doctor.
+
+`python -m busbw.check.doctor.node identity|connect`, JSON on stdin and stdout.
 
 It uses only the standard library, so it also runs if busbw's dependencies are incomplete.
 """
@@ -48,9 +50,10 @@ def _lookup(name: str) -> list[str]:
 
 
 def connect(asked: dict[str, object]) -> dict[str, object]:
-    """Listen on the addresses `own` and connect to all `peers` ({label: [address, port]}), for `seconds` at most.
+    """Listen on the addresses `own` and connect to all `peers`, for `seconds` at most.
 
-    A connection proves with `token` that it belongs to this test; any other is closed. Returns the labels that failed, with the reason.
+    Peers are {label: [address, port]}. A connection proves with `token` that it belongs to this
+    test; any other is closed. Returns the labels that failed, with the reason.
     """
     token, seconds = str(asked["token"]).encode(), float(str(asked["seconds"]))
     deadline = time.monotonic() + seconds
@@ -89,7 +92,13 @@ def _answer(listening: socket.socket, token: bytes, deadline: float) -> None:
         except TimeoutError:
             continue
         except OSError as error:
-            if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED):
+            if error.errno not in (
+                errno.EMFILE,
+                errno.ENFILE,
+                errno.ENOBUFS,
+                errno.ENOMEM,
+                errno.ECONNABORTED,
+            ):
                 return
             time.sleep(_RETRY_S)  # strangers hold all descriptors, for a second each
             continue

@@ -1,4 +1,4 @@
-"""Which part of a node stands for which group of a file, such as its RDMA ports for the groups of [[ports]]."""
+"""Which parts of a node, such as its RDMA ports, stand for which group of a file."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Generic, Protocol, TypeVar
 
 from busbw.check.base import failed, unknown, warned
 from busbw.check.expect.base import Asked, Comparison, hidden
-from busbw.core.checking import Evidence, Found
+from busbw.check.types import Evidence, Found
 from busbw.core.sizes import counted
 
 
@@ -55,13 +55,19 @@ class Filled(Generic[Part]):
 
 
 def assign(parts: Sequence[Part], groups: Sequence[Group], compare: "Compare[Part]") -> list[Filled[Part]]:
-    """The groups filled: first by name, then each part with the group that it is most like and that is not full."""
+    """The groups with their parts: by name, then each with the group that it is most like.
+
+    A group that has its number of parts gets no more.
+    """
 
     def likeness(part: Part, filled: Filled[Part]) -> tuple[int, int]:
         compared = compare(part, filled.number)
         return -len(compared.good), len(compared.wrong)
 
-    filled = [Filled(number, group, [part for part in parts if part.name in group.names]) for number, group in enumerate(groups)]
+    filled = []
+    for number, group in enumerate(groups):
+        named = [part for part in parts if part.name in group.names]
+        filled.append(Filled(number, group, named))
     taken = {part.name for one in filled for part in one.parts}
     free = [part for part in parts if part.name not in taken]
     pairs = [(likeness(part, one), one, part) for one in filled for part in free]
@@ -74,7 +80,10 @@ def assign(parts: Sequence[Part], groups: Sequence[Group], compare: "Compare[Par
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What parts of one table of the file are called, where they are listed, and what to do if one is missing."""
+    """What parts of a table of the file are called, where they are listed.
+
+    `fix` is for a part that is missing.
+    """
 
     table: str
     noun: str
@@ -83,12 +92,16 @@ class Kind:
 
 
 def missing(asked: Asked, filled: Filled[Part], kind: Kind) -> Iterator[Found]:
-    """A failure for each part that is missing, by name where the file has names; a warning for each name that another part has."""
+    """A failure for each part that is missing, by name where the file has names.
+
+    A warning for each name that another part has.
+    """
     wanted, have = filled.wanted, len(filled.parts)
     if wanted is None or have >= wanted:
         yield from _renamed(asked, filled, kind)
         return
-    text, evidence = f"{counted(have, kind.noun)}, expected {wanted}", _evidence(asked, filled, kind)
+    text = f"{counted(have, kind.noun)}, expected {wanted}"
+    evidence = _evidence(asked, filled, kind)
     if hides := hidden(asked.machine):
         yield unknown("", f"{text}: {hides} may hide some", evidence, fix="busbw check --expect, on the host")
         return

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any, TypeVar
 
-from busbw.check.base import CheckOf, failed, passed, unknown
+from busbw.check.base import CheckOf, Judge, failed, passed, unknown
 from busbw.check.expect.spec import Expectations
 from busbw.check.machine import Machine
-from busbw.core.checking import Evidence, Found
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow
 
 Value = TypeVar("Value")
 
@@ -28,6 +29,18 @@ class Asked:
 
 
 Expectation = CheckOf[Asked]
+REGISTERED: list[Expectation] = []  # by the decorator, as modules are imported
+
+
+def expectation(row: CheckRow) -> Callable[[Judge[Asked]], Expectation]:
+    """Makes a function that compares a machine with a file the expectation of `row`."""
+
+    def register(judge: Judge[Asked]) -> Expectation:
+        made = Expectation(row, judge)
+        REGISTERED.append(made)
+        return made
+
+    return register
 
 
 def shown(value: Any) -> str:
@@ -49,7 +62,10 @@ def hidden(machine: Machine) -> str:
 
 @dataclass
 class Comparison:
-    """The values of one part, `subject`, against what is expected of it. `fix` is the remedy if one is wrong."""
+    """The values of one part, `subject`, against what is expected of it.
+
+    `fix` is the remedy if one is wrong.
+    """
 
     asked: Asked
     subject: str
@@ -60,8 +76,18 @@ class Comparison:
     met: list[Evidence] = field(default_factory=list)
     unmet: list[Evidence] = field(default_factory=list)
 
-    def same(self, what: str, seen: Value | None, expected: Value | None, key: tuple[str | int, ...], where: str) -> None:
-        """`seen` must be `expected`. Nothing is compared if that is None; a value that could not be read is unknown."""
+    def same(
+        self,
+        what: str,
+        seen: Value | None,
+        expected: Value | None,
+        key: tuple[str | int, ...],
+        where: str,
+    ) -> None:
+        """`seen` must be `expected`.
+
+        Nothing is compared if that is None; a value that could not be read is unknown.
+        """
         self._compare(what, seen, expected, key, where, right=seen == expected)
 
     def least(
@@ -80,7 +106,15 @@ class Comparison:
         self._compare(what, seen, expected, key, where, right=right, unit=unit)
 
     def _compare(
-        self, what: str, seen: Any, expected: Any, key: tuple[str | int, ...], where: str, *, right: bool, unit: Callable[..., str] = shown
+        self,
+        what: str,
+        seen: Any,
+        expected: Any,
+        key: tuple[str | int, ...],
+        where: str,
+        *,
+        right: bool,
+        unit: Callable[..., str] = shown,
     ) -> None:
         if expected is None:
             return

@@ -1,8 +1,12 @@
-"""Reads an expectations file. What is wrong in it is a UsageError that names the file, the line, the key and the value."""
+"""Reads an expectations file.
+
+What is wrong in it is a UsageError that names the file, the line, the key and the value.
+"""
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from difflib import get_close_matches
@@ -12,11 +16,72 @@ from typing import Any
 
 import msgspec
 
-from busbw.check.expect.lines import Key, line, lines
 from busbw.check.expect.spec import Expectations
 from busbw.check.registry import OF_MACHINE, find_of_machine
 from busbw.core.errors import UsageError
 from busbw.core.given_file import read_text
+
+Key = tuple[str | int, ...]  # ("ports", 0, "rate_gbit_s")
+_MULTILINE = re.compile(r'"""|' + "'''")
+_NAME = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
+_DOTTED = rf"{_NAME}(?:\s*\.\s*{_NAME})*"
+_TABLE = re.compile(rf"\s*\[\s*({_DOTTED})\s*\]")
+_ENTRY = re.compile(rf"\s*\[\[\s*({_DOTTED})\s*\]\]")
+_VALUE = re.compile(rf"\s*({_DOTTED})\s*=")
+_QUOTED_OR_COMMENT = re.compile(r"""\"(?:\\.|[^"\\])*\"|'[^']*'|#.*""")
+
+
+def lines(text: str) -> dict[Key, int]:
+    """The line of each table and key, counted from 1.
+
+    Keys in inline tables have that of their table: see `line`.
+    """
+    found: dict[Key, int] = {}
+    entries: Counter[Key] = Counter()
+    table: Key = ()
+    for number, line in _statements(text):
+        if match := _ENTRY.match(line):
+            name = _parts(match[1])
+            table = (*name, entries[name])
+            entries[name] += 1
+        elif match := _TABLE.match(line):
+            table = _parts(match[1])
+        elif match := _VALUE.match(line):
+            found.setdefault((*table, *_parts(match[1])), number)
+            continue
+        else:
+            continue
+        found.setdefault(table, number)
+    return found
+
+
+def line(found: Mapping[Key, int], key: Key) -> int | None:
+    """The line of a key, or of the nearest table around it; None if the file has neither."""
+    return next((found[key[:length]] for length in range(len(key), 0, -1) if key[:length] in found), None)
+
+
+def _statements(text: str) -> Iterator[tuple[int, str]]:
+    """Lines at which a statement begins: not those inside a string or an array of several lines."""
+    depth, quote = 0, ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if quote:
+            _, closed, line = line.partition(quote)
+            if not closed:
+                continue
+            quote = ""
+        elif depth == 0:
+            yield number, line
+        if opened := _MULTILINE.search(line):
+            before, after = line[: opened.start()], line[opened.end() :]
+            quote = "" if opened[0] in after else opened[0]
+            line = before
+        bare = _QUOTED_OR_COMMENT.sub("", line)
+        depth = max(0, depth + sum(bare.count(one) for one in "[{") - sum(bare.count(one) for one in "]}"))
+
+
+def _parts(dotted: str) -> tuple[str, ...]:
+    return tuple(part.strip("\"'") for part in re.findall(_NAME, dotted))
+
 
 RAISED = "fail"
 MADE_BY = "busbw check --learn > node.toml writes one from a good node; busbw explain BW290 names the keys"
@@ -24,10 +89,19 @@ _PATH = re.compile(r" - at `\$(.*)`$")
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
 _UNKNOWN_KEY = re.compile(r"unknown field `(.*)`")
 _MISSING_KEY = re.compile(r"missing required field `(.*)`")
-_WORDS = {"`int | null`": "a whole number", "`int`": "a whole number", "`float | null`": "a number", "`float`": "a number",
-          "`str | null`": "text in quotes", "`str`": "text in quotes", "`bool | null`": "true or false", "`array`": "a list: [...]",
-          "`object`": "a table", "`date`": "a date, like 2026-12-31",
-          "Invalid RFC3339 encoded date": "expected a date, like 2026-12-31"}  # fmt: skip
+_WORDS = {
+    "`int | null`": "a whole number",
+    "`int`": "a whole number",
+    "`float | null`": "a number",
+    "`float`": "a number",
+    "`str | null`": "text in quotes",
+    "`str`": "text in quotes",
+    "`bool | null`": "true or false",
+    "`array`": "a list: [...]",
+    "`object`": "a table",
+    "`date`": "a date, like 2026-12-31",
+    "Invalid RFC3339 encoded date": "expected a date, like 2026-12-31",
+}
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -65,7 +139,11 @@ def load(name: str, today: date | None = None) -> Text:
 
 
 def parse(given: Text) -> Expected:
-    """The expectations; UsageError for what is not valid TOML, unknown keys, wrong types, unknown checks and empty files."""
+    """The expectations of a file.
+
+    UsageError for what is not valid TOML, unknown keys, wrong types, unknown checks and empty
+    files.
+    """
     try:
         table = tomllib.loads(given.text)
     except tomllib.TOMLDecodeError as error:
@@ -101,7 +179,10 @@ def _unknown_key(given: Text, key: Key) -> UsageError:
     near = get_close_matches(str(key[-1]), known, 1)
     meant = f"did you mean {near[0]}? " if near else ""
     place = f"[{_dotted(key[:-1])}]" if key[:-1] else "the file"
-    return UsageError(f"{_where(given, key)}: unknown key '{key[-1]}' in {place}", f"{meant}the keys there are {', '.join(known)}")
+    return UsageError(
+        f"{_where(given, key)}: unknown key '{key[-1]}' in {place}",
+        f"{meant}the keys there are {', '.join(known)}",
+    )
 
 
 def _sibling_keys(key: Key) -> list[str]:
@@ -145,7 +226,7 @@ def _hint(key: Key) -> str:
 
 
 def _names_of_checks(expected: Expected) -> None:
-    """UsageError for mutes and severities of checks that do not exist, and for severities that would hide something."""
+    """UsageError for mutes and severities of checks that do not exist, or that hide something."""
     for index, mute in enumerate(expected.node.mute):
         _known(expected, mute.check, "mute", index, "check")
     for name, severity in expected.node.severity.items():
@@ -153,7 +234,10 @@ def _names_of_checks(expected: Expected) -> None:
         if severity != RAISED:
             where = expected.where("severity", name)
             hint = f'{name} = "{RAISED}" makes its warnings failures; to accept a finding, give it a [[mute]] with reason and end'
-            raise UsageError(f'{where}: {name} is "{severity}": a severity can only be raised to "{RAISED}"', hint)
+            raise UsageError(
+                f'{where}: {name} is "{severity}": a severity can only be raised to "{RAISED}"',
+                hint,
+            )
 
 
 def _known(expected: Expected, name: str, *key: str | int) -> None:

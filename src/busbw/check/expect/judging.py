@@ -1,4 +1,4 @@
-"""Checks of a machine with an expectations file: its expectations as checks, then its severities and mutes."""
+"""Checks of a machine with an expectations file, its severities and its mutes."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from busbw.check.expect.base import Asked, Expectation
 from busbw.check.expect.file import Expected, Text, parse
 from busbw.check.expect.spec import Mute
 from busbw.check.machine import Machine
+from busbw.check.overall import overall
 from busbw.check.registry import EXPECTATIONS
-from busbw.core.checking import Checked, CheckReport, Found, Muted
+from busbw.check.types import Checked, CheckReport, Found, Muted
 from busbw.core.finding import Verdict
-from busbw.core.overall import overall
 from busbw.host.source import Source
 
 MUTABLE = (Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN)
@@ -30,46 +30,46 @@ class Expect:
 
 
 def judge(source: Source, checks: Iterable[Check], name: str = "", expect: Expect | None = None) -> CheckReport:
-    """The findings of the checks, and of the expectations of a file; `name` is the snapshot's name."""
+    """The findings of the checks and of a file's expectations; `name` is the snapshot's name."""
     if expect is None:
         return examine(source, checks, name)
     expected = parse(expect.file)
-    also = [_bound(one, expected) for one in EXPECTATIONS if one.row.id in expect.ids]
+    also = [_bound(expectation, expected) for expectation in EXPECTATIONS if expectation.row.id in expect.ids]
     return settled(examine(source, [*checks, *also], name), expected)
 
 
 def _bound(expectation: Expectation, expected: Expected) -> Check:
-    return CheckOf(expectation.row, partial(_look, expectation, expected))
+    return CheckOf(expectation.row, partial(_judge_expectation, expectation, expected))
 
 
-def _look(expectation: Expectation, expected: Expected, machine: Machine) -> Iterable[Found]:
-    return expectation.look(Asked(machine, expected.node, expected.where, expected.today))
+def _judge_expectation(expectation: Expectation, expected: Expected, machine: Machine) -> Iterable[Found]:
+    return expectation.judge(Asked(machine, expected.node, expected.where, expected.today))
 
 
 def settled(report: CheckReport, expected: Expected) -> CheckReport:
     """The report with severities raised, and what is muted apart from what counts."""
-    raised = [_raised(one, expected) for one in report.findings]
-    muted = {at: found for at, one in enumerate(raised) if (found := _muted(one, report.host, expected))}
-    findings = [one for at, one in enumerate(raised) if at not in muted]
+    raised = [_raised(finding, expected) for finding in report.findings]
+    muted = {at: found for at, finding in enumerate(raised) if (found := _muted(finding, report.host, expected))}
+    findings = [finding for at, finding in enumerate(raised) if at not in muted]
     return msgspec.structs.replace(report, verdict=overall(findings), findings=findings, muted=list(muted.values()))
 
 
-def _raised(one: Checked, expected: Expected) -> Checked:
-    key = next((key for key in expected.node.severity if _is(one, key)), None)
-    if key is None or one.verdict is not Verdict.WARN:
-        return one
-    message = f"{one.message} (a warning, raised by {expected.where('severity', key)})"
-    return msgspec.structs.replace(one, verdict=Verdict.FAIL, message=message)
+def _raised(finding: Checked, expected: Expected) -> Checked:
+    key = next((key for key in expected.node.severity if _is(finding, key)), None)
+    if key is None or finding.verdict is not Verdict.WARN:
+        return finding
+    message = f"{finding.message} (a warning, raised by {expected.where('severity', key)})"
+    return msgspec.structs.replace(finding, verdict=Verdict.FAIL, message=message)
 
 
-def _muted(one: Checked, host: str, expected: Expected) -> Muted | None:
+def _muted(finding: Checked, host: str, expected: Expected) -> Muted | None:
     """The finding with the first mute that is for it; None if there is none, or it needs none."""
-    if one.verdict not in MUTABLE:
+    if finding.verdict not in MUTABLE:
         return None
     for number, mute in _of(host, expected):
-        if _is(one, mute.check) and mute.subject in (None, one.subject):
+        if _is(finding, mute.check) and mute.subject in (None, finding.subject):
             where = expected.where("mute", number)
-            return Muted(finding=one, reason=mute.reason, until=mute.until.isoformat(), where=where)
+            return Muted(finding=finding, reason=mute.reason, until=mute.until.isoformat(), where=where)
     return None
 
 
@@ -80,6 +80,6 @@ def _of(host: str, expected: Expected) -> Iterator[tuple[int, Mute]]:
             yield number, mute
 
 
-def _is(one: Checked, name: str) -> bool:
+def _is(finding: Checked, name: str) -> bool:
     """Whether a finding is of the check with this id or name."""
-    return name.upper() == one.id or name == one.name
+    return name.upper() == finding.id or name == finding.name

@@ -1,4 +1,7 @@
-"""What a node has, as the expectations of a file: only values that could be read, and that all parts of a group share."""
+"""What a node has, as the expectations of a file.
+
+Only values that could be read, and that all parts of a group share.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
@@ -7,11 +10,21 @@ import msgspec
 
 from busbw.check.examine import examine
 from busbw.check.expect import seen
-from busbw.check.expect.spec import Cpus, Expectations, Gpus, Interfaces, Memory, Mount, Ports, Storage, Versions
-from busbw.check.gpu.each import confined
+from busbw.check.expect.spec import (
+    Cpus,
+    Expectations,
+    Gpus,
+    Interfaces,
+    Memory,
+    Mount,
+    Ports,
+    Storage,
+    Versions,
+)
+from busbw.check.gpu.per_gpu import confined
 from busbw.check.machine import Machine, Port
 from busbw.check.registry import CHECKS
-from busbw.core.checking import CheckReport
+from busbw.check.types import CheckReport
 from busbw.host.gpu_devices import gpus_on_pci, switches_on_pci
 from busbw.host.interfaces import Interface
 from busbw.host.mounts import Mounted, read_mounts, read_space, total_bytes
@@ -24,11 +37,17 @@ TOO_LARGE = 1 << 63  # for an integer of TOML
 ENOUGH = 0.95  # of this node's size: drives of one nominal size differ a little
 AUTOMATIC = "autofs"
 # Mounts that come and go: of containers, sessions and images.
-PASSING = ("/run/", "/media/", "/snap/", "/tmp/", "/var/lib/docker/", "/var/lib/containerd/", "/var/lib/containers/", "/var/lib/kubelet/")
+PASSING = (
+    "/run/", "/media/", "/snap/", "/tmp/", "/var/lib/docker/", "/var/lib/containerd/",
+    "/var/lib/containers/", "/var/lib/kubelet/",
+)  # fmt: skip
 
 
 def learn(machine: Machine) -> Expectations:
-    """The expectations that this machine meets. What cannot be read, or understood, is not expected."""
+    """The expectations that this machine meets.
+
+    What cannot be read, or understood, is not expected.
+    """
     return Expectations(
         gpus=_one(_gpus, machine, Gpus()),
         ports=_all(_ports, machine),
@@ -42,7 +61,10 @@ def learn(machine: Machine) -> Expectations:
 
 
 def learned(source: Source, name: str = "") -> tuple[CheckReport, Expectations]:
-    """The findings of all checks, and what is expected if they are good enough; `name` is the snapshot's name."""
+    """The findings of all checks, and what is expected if they are good enough.
+
+    `name` is the snapshot's name.
+    """
     machine = Machine(source)
     return examine(machine, CHECKS, name), learn(machine)
 
@@ -147,14 +169,20 @@ def _interfaces(machine: Machine) -> list[Interfaces]:
         return seen.interface_rate(one), one.mtu
 
     groups = _grouped([one for one in seen.interfaces(machine) if one.up], like)
-    return [
-        Interfaces(count=len(group), names=[one.name for one in group], rate_gbit_s=seen.interface_rate(group[0]), mtu=group[0].mtu)
-        for group in groups
-    ]
+    expected = []
+    for group in groups:
+        names = [interface.name for interface in group]
+        rate, mtu = seen.interface_rate(group[0]), group[0].mtu
+        expected.append(Interfaces(count=len(group), names=names, rate_gbit_s=rate, mtu=mtu))
+    return expected
 
 
 def _cpus(machine: Machine) -> Cpus:
-    return Cpus(sockets=seen.sockets(machine), online=seen.online(machine), numa_nodes=seen.numa_nodes(machine))
+    return Cpus(
+        sockets=seen.sockets(machine),
+        online=seen.online(machine),
+        numa_nodes=seen.numa_nodes(machine),
+    )
 
 
 def _memory(machine: Machine) -> Memory:
@@ -179,20 +207,28 @@ def _versions(machine: Machine) -> Versions:
 def _mounts(machine: Machine) -> list[Mount]:
     mounted = read_mounts(machine)
     kept = {} if isinstance(mounted, str) else _lasting(mounted)
-    return [_mount(machine, one) for one in sorted(kept.values(), key=lambda one: one.path)]
+    return [_mount(machine, mount) for mount in sorted(kept.values(), key=lambda mount: mount.path)]
 
 
 def _lasting(mounted: dict[str, Mounted]) -> dict[str, Mounted]:
-    """File systems with data that stay, each once: not parts of one that are mounted again, nor what an automounter mounts on demand."""
-    on_demand = tuple(f"{one.path}/" for one in mounted.values() if one.kind == AUTOMATIC)
+    """File systems with data that stay, each once.
+
+    Parts of one that are mounted again do not count, nor what an automounter mounts on demand.
+    """
+    on_demand = tuple(f"{mount.path}/" for mount in mounted.values() if mount.kind == AUTOMATIC)
     found: dict[str, Mounted] = {}
-    for one in sorted(mounted.values(), key=lambda one: len(one.path)):
-        whole = one.root == "/" or one.kind == "btrfs"
-        if one.keeps_data and whole and not f"{one.path}/".startswith(PASSING + on_demand) and one.path.startswith("/"):
-            found.setdefault(f"{one.device} {one.root}", one)
+    for mount in sorted(mounted.values(), key=lambda mount: len(mount.path)):
+        whole = mount.root == "/" or mount.kind == "btrfs"
+        if mount.keeps_data and whole and not f"{mount.path}/".startswith(PASSING + on_demand) and mount.path.startswith("/"):
+            found.setdefault(f"{mount.device} {mount.root}", mount)
     return found
 
 
-def _mount(machine: Machine, one: Mounted) -> Mount:
-    size = total_bytes(read_space(machine, one.path))
-    return Mount(path=one.path, type=one.kind, min_bytes=int(size * ENOUGH) if size else None, writable=one.writable or None)
+def _mount(machine: Machine, mounted: Mounted) -> Mount:
+    size = total_bytes(read_space(machine, mounted.path))
+    return Mount(
+        path=mounted.path,
+        type=mounted.kind,
+        min_bytes=int(size * ENOUGH) if size else None,
+        writable=mounted.writable or None,
+    )

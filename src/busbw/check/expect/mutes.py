@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 
 from busbw.check.base import skipped, warned
-from busbw.check.expect.base import Asked, Expectation
+from busbw.check.expect.base import Asked, expectation
 from busbw.check.expect.spec import Mute
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 
 HOSTNAME = "/proc/sys/kernel/hostname"
 
-ROW = CheckRow(
+MUTE_ENDED = CheckRow(
     id="BW299",
     name="mute-ended",
     layer=Layer.EXPECTED,
@@ -23,24 +24,27 @@ ROW = CheckRow(
 )
 
 
-def look(asked: Asked) -> Iterator[Found]:
+@expectation(MUTE_ENDED)
+def expect_no_ended_mute(asked: Asked) -> Iterator[Found]:
     """Each mute that is for this host."""
     host, none = asked.machine.text(HOSTNAME), True
     for number, mute in enumerate(asked.node.mute):
         if mute.host in (None, host):
             none = False
-            yield _judge(asked, number, mute)
+            yield _judge_mute(asked, number, mute)
     if none:
         yield skipped("the file mutes nothing on this host")
 
 
-def _judge(asked: Asked, number: int, mute: Mute) -> Found:
+def _judge_mute(asked: Asked, number: int, mute: Mute) -> Found:
     what = f"{mute.check} {mute.subject or ''}".strip()
     if asked.today <= mute.until:
         return skipped(f"{what} is muted until {mute.until}: {mute.reason}", what)
     where = asked.where("mute", number, "until")
     evidence = Evidence(where, f"until {mute.until}", f"{asked.today} or later")
-    return warned(what, f"the mute of {what} ended on {mute.until}: {mute.reason}", evidence, fix=ROW.fix.format(check=mute.check))
-
-
-CHECK = Expectation(ROW, look)
+    return warned(
+        what,
+        f"the mute of {what} ended on {mute.until}: {mute.reason}",
+        evidence,
+        fix=MUTE_ENDED.fix.format(check=mute.check),
+    )

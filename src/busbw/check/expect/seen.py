@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from busbw.check.machine import Machine, Port
-from busbw.check.nic.links import gbits, own
-from busbw.check.nvlink.linked import rate
+from busbw.check.nic.links import gbits, own_ports
+from busbw.check.nvlink.linked import nominal_rate
 from busbw.core.topology import Gpu as TopologyGpu
 from busbw.host.cpu import count_list, meminfo
 from busbw.host.gpu_health import GpuHealth
@@ -16,7 +16,15 @@ from busbw.host.nvml_load import load
 from busbw.host.pci import Link, read_devices, read_link
 from busbw.host.settings import cpu_set, named_counts
 
-GT_S = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}  # by PCIe generation, for GPUs whose link only NVML shows
+# By PCIe generation, for GPUs whose link only NVML shows.
+GT_S = {
+    1: 2.5,
+    2: 5.0,
+    3: 8.0,
+    4: 16.0,
+    5: 32.0,
+    6: 64.0,
+}
 BUSY = 50  # percent of NVML's sample period: an idle GPU lowers the speed of its link
 NVME = "0x0108"  # PCI class of NVMe controllers
 CPU, NODE = "/sys/devices/system/cpu", "/sys/devices/system/node"
@@ -48,32 +56,51 @@ def gpus(machine: Machine) -> list[Gpu]:
     health = read_health(machine)
     if health.gpus or not machine.host.gpus:
         return [_of_health(machine, gpu) for gpu in health.gpus]
-    return [_of_topology(machine, gpu) for gpu in machine.host.gpus]  # an old snapshot has only these
+    # An old snapshot has only these.
+    return [_of_topology(machine, gpu) for gpu in machine.host.gpus]
 
 
 def _of_health(machine: Machine, gpu: GpuHealth) -> Gpu:
     if gpu.error:
         return Gpu(label=gpu.label, address=gpu.bus_id, error=gpu.error)
-    rates = [rate(gpu, link) for link in gpu.active]
-    known = [one / 1e9 for one in rates if one]
+    rates = [nominal_rate(gpu, link) for link in gpu.active]
+    known = [rate / 1e9 for rate in rates if rate]
     speed, width = gpu_link(machine, gpu.bus_id, gpu.index)
     return Gpu(
-        label=gpu.label, address=gpu.bus_id, model=gpu.name, memory_bytes=gpu.memory_bytes, vbios=gpu.vbios, persistence=gpu.persistence,
-        ecc=gpu.ecc, mig=gpu.mig, nvlinks=None if gpu.links is None else len(gpu.active),
-        nvlink_gb_s=min(known) if known and len(known) == len(rates) else None, pcie_gt_s=speed, pcie_width=width,
-    )  # fmt: skip
+        label=gpu.label,
+        address=gpu.bus_id,
+        model=gpu.name,
+        memory_bytes=gpu.memory_bytes,
+        vbios=gpu.vbios,
+        persistence=gpu.persistence,
+        ecc=gpu.ecc,
+        mig=gpu.mig,
+        nvlinks=None if gpu.links is None else len(gpu.active),
+        nvlink_gb_s=min(known) if known and len(known) == len(rates) else None,
+        pcie_gt_s=speed,
+        pcie_width=width,
+    )
 
 
 def _of_topology(machine: Machine, gpu: TopologyGpu) -> Gpu:
     speed, width = gpu_link(machine, gpu.bus_id, gpu.index)
     return Gpu(
-        label=f"GPU {gpu.index}", address=gpu.bus_id, model=gpu.name, memory_bytes=gpu.memory_bytes or None, nvlinks=gpu.nvlink,
-        nvlink_gb_s=gpu.nvlink_rate / 1e9 if gpu.nvlink_rate else None, pcie_gt_s=speed, pcie_width=width,
-    )  # fmt: skip
+        label=f"GPU {gpu.index}",
+        address=gpu.bus_id,
+        model=gpu.name,
+        memory_bytes=gpu.memory_bytes or None,
+        nvlinks=gpu.nvlink,
+        nvlink_gb_s=gpu.nvlink_rate / 1e9 if gpu.nvlink_rate else None,
+        pcie_gt_s=speed,
+        pcie_width=width,
+    )
 
 
 def gpu_link(machine: Machine, bdf: str, index: int) -> tuple[float | None, int | None]:
-    """GT/s and lanes of a GPU's link. An idle GPU lowers the speed: then it is the highest that both ends support."""
+    """GT/s and lanes of a GPU's link.
+
+    An idle GPU lowers the speed: then it is the highest that both ends support.
+    """
     link = read_link(machine, bdf)
     if link.width is None and link.speed is None:
         of_nvml = next((gpu for gpu in machine.host.gpus if gpu.index == index), None)
@@ -90,7 +117,7 @@ def _possible(machine: Machine, bdf: str, link: Link) -> float | None:
 
 def ports(machine: Machine) -> list[Port]:
     """The RDMA ports that the node uses itself."""
-    return list(own(machine))
+    return list(own_ports(machine))
 
 
 def port_rate(machine: Machine, port: Port) -> float | None:
@@ -110,16 +137,15 @@ def port_link(machine: Machine, port: Port) -> Link:
 
 
 def interfaces(machine: Machine) -> list[Interface]:
-    """Hardware interfaces, and bonds of them, that are no part of an RDMA port or of another interface."""
+    """Hardware interfaces and bonds that are no part of an RDMA port or another interface."""
     named = {port.netdev for port in machine.ports}
-    return [
-        one for one in machine.interfaces.values() if one.physical and not one.rdma and not one.master and one.name not in named
-    ]  # fmt: skip
+    alone = [interface for interface in machine.interfaces.values() if not interface.rdma and not interface.master]
+    return [interface for interface in alone if interface.physical and interface.name not in named]
 
 
-def interface_rate(one: Interface) -> float | None:
+def interface_rate(interface: Interface) -> float | None:
     """Gbit/s of an interface that is up."""
-    return one.rate / _GBIT if one.rate and one.up else None
+    return interface.rate / _GBIT if interface.rate and interface.up else None
 
 
 def sockets(machine: Machine) -> int | None:

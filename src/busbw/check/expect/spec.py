@@ -1,6 +1,9 @@
-"""What an expectations file may hold. Every key is optional: nothing is expected where it is missing.
+"""What an expectations file may hold.
 
-Names say the unit: bytes, 10^9 bits per second (gbit_s), 10^9 bytes per second (gb_s), 10^9 transfers per second and lane (gt_s).
+Every key is optional: nothing is expected where it is missing.
+
+Names say the unit: bytes, 10^9 bits per second (gbit_s), 10^9 bytes per second (gb_s), 10^9
+transfers per second and lane (gt_s).
 """
 
 from datetime import date
@@ -13,7 +16,8 @@ Count = Annotated[int, Meta(ge=0)]
 Rate = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 Text = Annotated[str, Meta(min_length=1)]
-# One module of 32 is 3 %; kernels and firmware reserve less than 1 % more or less from one version to the next.
+# One module of 32 is 3 %; kernels and firmware reserve less than 1 % more or less from one version
+# to the next.
 TOLERANCE = 0.02
 
 
@@ -105,7 +109,10 @@ class Mount(_Table, frozen=True):
 
 
 class Mute(_Table, frozen=True):
-    """Findings that are known: those of a check, of one subject and on one host if these are given, until the end of a day."""
+    """Findings that are known.
+
+    Those of a check, of one subject and on one host if these are given, until the end of a day.
+    """
 
     check: Text
     reason: Text

@@ -4,20 +4,22 @@ from collections.abc import Iterator
 
 from busbw.check.base import failed, passed, skipped, unknown
 from busbw.check.expect import seen
-from busbw.check.expect.base import Asked, Comparison, Expectation, gib, hidden
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import word
+from busbw.check.expect.base import Asked, Comparison, expectation, gib, hidden
+from busbw.check.shell_words import word
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.host.mounts import MOUNTINFO, Mounted, read_mounts, read_space, total_bytes
 from busbw.host.pci import DEVICES
 
-ROW = CheckRow(
+STORAGE = CheckRow(
     id="BW298",
     name="expect-storage",
     layer=Layer.EXPECTED,
     title="mounted file systems and the number of NVMe drives, as an expectations file has them",
-    right="each of [[mounts]] is mounted at path, with its type, at least min_bytes large, and writable if it says so; NVMe drives on "
-    "PCI are nvme of [storage] or more, and the kernel calls each live",
+    right="each of [[mounts]] is mounted at path, with its type, at least min_bytes large, and "
+    "writable if it says so; NVMe drives on PCI are nvme of [storage] or more, and the kernel "
+    "calls each live",
     why="Without the mount, a job fails when it opens its data, or it fills the root file system below the mount point.",
     fix="mount {path}; systemctl --failed; dmesg | grep -i -E 'nfs|lustre|ext4|xfs|nvme'",
     stays="lost at the next reboot unless it is in /etc/fstab or a mount unit",
@@ -26,7 +28,8 @@ ROW = CheckRow(
 )
 
 
-def look(asked: Asked) -> Iterator[Found]:
+@expectation(STORAGE)
+def expect_storage(asked: Asked) -> Iterator[Found]:
     """Each mount, then the drives."""
     found = [*_mounts(asked), *_drives(asked)]
     yield from found or [skipped("the file expects no mounts and no NVMe drives")]
@@ -47,21 +50,40 @@ def _mounts(asked: Asked) -> Iterator[Found]:
             if by := hidden(asked.machine):
                 yield unknown(path, f"{path} is not mounted here: {by} may hide it", evidence)
             else:
-                yield failed(path, f"{path} is not mounted", evidence, fix=ROW.fix.format(path=word(path)))
+                yield failed(
+                    path,
+                    f"{path} is not mounted",
+                    evidence,
+                    fix=STORAGE.fix.format(path=word(path)),
+                )
 
 
-def _mount(asked: Asked, number: int, one: Mounted) -> list[Found]:
-    expected, compared = asked.node.mounts[number], Comparison(asked, one.path, _fix(asked, number, one))
-    compared.same("type", one.kind, expected.type, ("mounts", number, "type"), MOUNTINFO)
+def _mount(asked: Asked, number: int, mounted: Mounted) -> list[Found]:
+    expected = asked.node.mounts[number]
+    compared = Comparison(asked, mounted.path, _fix(asked, number, mounted))
+    compared.same("type", mounted.kind, expected.type, ("mounts", number, "type"), MOUNTINFO)
     if expected.writable:
-        compared.same("access", _access(writable=one.writable), _access(writable=True), ("mounts", number, "writable"), MOUNTINFO)
+        compared.same(
+            "access",
+            _access(writable=mounted.writable),
+            _access(writable=True),
+            ("mounts", number, "writable"),
+            MOUNTINFO,
+        )
     if expected.min_bytes is not None:
-        space = read_space(asked.machine, one.path)
+        space = read_space(asked.machine, mounted.path)
         size = total_bytes(space)
         if size is None:
             compared.missing("size", space.reason or f"statvfs gave '{space.text}'")
         else:
-            compared.least("size", size, expected.min_bytes, ("mounts", number, "min_bytes"), f"statvfs({one.path})", unit=gib)
+            compared.least(
+                "size",
+                size,
+                expected.min_bytes,
+                ("mounts", number, "min_bytes"),
+                f"statvfs({mounted.path})",
+                unit=gib,
+            )
     return compared.found("mounted")
 
 
@@ -69,11 +91,13 @@ def _access(*, writable: bool) -> str:
     return "read and write" if writable else "read only"
 
 
-def _fix(asked: Asked, number: int, one: Mounted) -> str:
+def _fix(asked: Asked, number: int, mounted: Mounted) -> str:
     expected = asked.node.mounts[number]
-    if expected.writable and not one.writable:
-        return f"dmesg | grep -i -E 'remount|error' | tail; check the file system and its drive, then mount -o remount,rw {word(one.path)}"
-    return f"findmnt {word(one.path)}; compare with /etc/fstab and the mount units of a good node"
+    if expected.writable and not mounted.writable:
+        return (
+            f"dmesg | grep -i -E 'remount|error' | tail; check the file system and its drive, then mount -o remount,rw {word(mounted.path)}"
+        )
+    return f"findmnt {word(mounted.path)}; compare with /etc/fstab and the mount units of a good node"
 
 
 def _drives(asked: Asked) -> Iterator[Found]:
@@ -84,7 +108,11 @@ def _drives(asked: Asked) -> Iterator[Found]:
     if have is None:
         yield unknown("NVMe", "the NVMe drives cannot be counted: PCI cannot be read")
         return
-    evidence = Evidence(f"{DEVICES}/*/class", ", ".join(have) or "none", asked.expected(str(expected), "storage", "nvme"))
+    evidence = Evidence(
+        f"{DEVICES}/*/class",
+        ", ".join(have) or "none",
+        asked.expected(str(expected), "storage", "nvme"),
+    )
     if len(have) < expected:
         fix = "the BMC's inventory names the missing drive; drain the node and reseat or replace it"
         yield failed("NVMe", f"{counted(len(have), 'NVMe drive')}, expected {expected}", evidence, fix=fix)
@@ -98,6 +126,3 @@ def _drives(asked: Asked) -> Iterator[Found]:
             where,
             fix=f"nvme smart-log /dev/{word(name)}; dmesg | grep {word(name)}; replace it",
         )
-
-
-CHECK = Expectation(ROW, look)

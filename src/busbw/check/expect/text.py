@@ -6,11 +6,74 @@ from typing import Any
 import msgspec
 
 from busbw.check.expect.base import gib
-from busbw.check.expect.meanings import KEYS, SIZES, TABLES
 from busbw.check.expect.spec import Expectations
 
-_COLUMN = 44
+TABLES = {
+    "gpus": "GPUs. All are alike in what stands here.",
+    "ports": "RDMA ports: a [[ports]] for each group of ports that are alike.",
+    "interfaces": "Network interfaces without RDMA: an [[interfaces]] for each group that is alike.",
+    "cpus": "CPUs. Hyper-threading and NUMA nodes are BIOS settings.",
+    "memory": "Memory of the host.",
+    "versions": 'The oldest and newest versions. A newest one may be a prefix: driver_max = "570" allows every 570.x.',
+    "storage": "Local drives.",
+    "mounts": "File systems: a [[mounts]] for each. Delete those that not every node has.",
+    "mute": "Findings that are known: a [[mute]] for each. They are shown, and do not count.",
+    "severity": 'Warnings that are failures: nic-mtu = "fail".',
+}
+KEYS = {
+    "gpus.count": "fewer fail, more warn",
+    "gpus.addresses": "name a missing GPU; delete them if nodes differ",
+    "gpus.model": "exactly",
+    "gpus.memory_bytes": "at least, less memory_tolerance = 0.02",
+    "gpus.memory_tolerance": "share of memory_bytes that may be missing",
+    "gpus.vbios": "exactly; delete it if nodes differ",
+    "gpus.persistence": "persistence mode",
+    "gpus.ecc": "ECC mode",
+    "gpus.mig": "MIG mode",
+    "gpus.nvlinks": "exactly, active links of each GPU",
+    "gpus.nvlink_gb_s": "at least, 10^9 bytes per second of a link in one direction",
+    "gpus.nvswitches": "at least, on PCI",
+    "gpus.pcie_gt_s": "at least: 16 is PCIe 4, 32 is PCIe 5, 64 is PCIe 6",
+    "gpus.pcie_width": "at least, lanes",
+    "ports.count": "at least",
+    "ports.names": "name a missing port; delete them if nodes differ",
+    "ports.link_layer": "exactly",
+    "ports.state": "exactly",
+    "ports.rate_gbit_s": "at least",
+    "ports.pcie_gt_s": "at least",
+    "ports.pcie_width": "at least, lanes",
+    "interfaces.count": "at least",
+    "interfaces.names": "name a missing interface; delete them if nodes differ",
+    "interfaces.rate_gbit_s": "at least, and it is up",
+    "interfaces.mtu": "exactly",
+    "cpus.sockets": "exactly",
+    "cpus.online": "exactly: half or twice as many show hyper-threading",
+    "cpus.numa_nodes": "exactly",
+    "memory.ram_bytes": "at least, less ram_tolerance = 0.02",
+    "memory.ram_tolerance": "share of ram_bytes that may be missing; one module of 32 is 0.031",
+    "memory.hugepages": "at least, of the default size",
+    "versions.driver_min": "NVIDIA driver",
+    "versions.driver_max": "NVIDIA driver",
+    "versions.kernel_min": "uname -r",
+    "versions.kernel_max": "uname -r",
+    "versions.os": "ID of /etc/os-release",
+    "versions.os_min": "VERSION_ID of /etc/os-release",
+    "versions.os_max": "VERSION_ID of /etc/os-release",
+    "storage.nvme": "at least, NVMe drives on PCI",
+    "mounts.path": "where it is mounted",
+    "mounts.type": "exactly",
+    "mounts.min_bytes": "at least; learned: 95% of the node's",
+    "mounts.writable": "true: not mounted read-only",
+    "mute.check": "name or id of the check",
+    "mute.reason": "why the finding is accepted",
+    "mute.until": "the last day; from the next one on it counts again, and mute-ended warns",
+    "mute.subject": "only this subject, like mlx5_3",
+    "mute.host": "only on this host",
+}
+SIZES = frozenset(("gpus.memory_bytes", "memory.ram_bytes", "mounts.min_bytes"))
 
+
+_COLUMN = 44
 _END = """
 # Findings that are known, until a day. `subject` and `host` are optional.
 # [[mute]]
@@ -28,7 +91,8 @@ _END = """
 
 def text(expectations: Expectations, learned: str) -> str:
     """The file. `learned` says from where it is."""
-    origin = "".join(one if one.isprintable() else "?" for one in learned)  # a host name may hold anything
+    # A host name may hold anything.
+    origin = "".join(one if one.isprintable() else "?" for one in learned)
     head = f"# What a node should have: busbw check --expect FILE. {origin}\n# Every key may be deleted: then nothing is expected of it.\n"
     return head + "".join(_table(name, value) for name, value in _given(expectations).items()) + _END
 
@@ -61,7 +125,7 @@ def _lines(name: str, head: str, body: Mapping[str, Any]) -> Iterator[str]:
         entry = f"{key} = {_value(value)}"
         if comment and len(entry) > _COLUMN:
             yield f"# {key}: {comment}\n"
-        yield f"{entry:{_COLUMN}}  # {comment}\n" if comment and len(entry) <= _COLUMN else f"{entry}\n"
+        yield (f"{entry:{_COLUMN}}  # {comment}\n" if comment and len(entry) <= _COLUMN else f"{entry}\n")
 
 
 def _value(value: Any) -> str:

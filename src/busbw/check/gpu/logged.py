@@ -1,26 +1,53 @@
-"""Errors of GPUs and NVSwitches in the kernel log so far: how many, the latest of each kind, and when a GPU was reset."""
+"""Errors of GPUs and NVSwitches in the kernel log: how many, the latest, and later resets."""
 
 import re
 from dataclasses import dataclass, field
 
-from busbw.check.gpu import nvlink_registers
-from busbw.check.kernel_log.log import evidence, repeated
-from busbw.core.checking import Found
+from busbw.check.kernel_log.judge import line_evidence, repeated
+from busbw.check.overall import SEVERITY
+from busbw.check.types import Found
 from busbw.core.finding import Verdict
-from busbw.core.overall import SEVERITY
 from busbw.core.sxids import WORDS
 from busbw.core.units import span
+from busbw.host.dmesg import Line, PastLog
 from busbw.host.gpu import short_bus
 from busbw.host.kernel_log import LoggedXid, logged_xids
-from busbw.host.past_kernel_log import Line, PastLog
+
+HOPPER = 90  # compute capability
+HARMLESS, SECONDARY = "harmless", "secondary"
+_REGISTERS = re.compile(r"on link \d+ ?\(((?:0x[0-9a-f]+(?:, )?){7})\)", re.IGNORECASE)
+# By register: bits that can be ignored, or tell of corrected errors above a threshold; and bits
+# that follow another error.
+_HARMLESS_BITS: dict[int, tuple[int, ...]] = {0: (0, 23, 30), 4: (20, 23, 26, 29)}
+_SECONDARY_BITS: dict[int, tuple[int, ...]] = {0: (1, 20), 3: (16, 17)}
+
+
+def nvlink_severity(text: str) -> str:
+    """`harmless` if no set bit needs action, `secondary` if all follow another error, else ''."""
+    match = _REGISTERS.search(text)
+    if match is None:
+        return ""
+    registers = [int(word, 16) for word in match[1].split(", ")]
+    left = [value & ~_mask(_HARMLESS_BITS, place) for place, value in enumerate(registers)]
+    if not any(registers):
+        return ""
+    if not any(left):
+        return HARMLESS
+    return "" if any(value & ~_mask(_SECONDARY_BITS, place) for place, value in enumerate(left)) else SECONDARY
+
+
+def _mask(bits: dict[int, tuple[int, ...]], register: int) -> int:
+    return sum(1 << bit for bit in bits.get(register, ()))
+
 
 CATALOG = "NVIDIA's Xid catalog"
-# After `pid=1, name=python` comes the unit that failed, then its severity: "NETIR_LINK_EVT Fatal XC0 i0 Link 08".
+# After `pid=1, name=python` comes the unit that failed, then its severity: "NETIR_LINK_EVT Fatal
+# XC0 i0 Link 08".
 _LINK_WORD = re.compile(r", (?:pid=[^,]*, name=.*?, )?[\w/]+ +(Fatal|Nonfatal|Non-fatal)\b", re.ASCII)
 _RECOVERY = re.compile(r" to 0x[0-9a-f]+ \(([^)]+)\)", re.IGNORECASE)
 _PCI_RESET = re.compile(r"([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]): reset done", re.ASCII)
 _RELOADED = re.compile(r"nvidia-nvlink: (?:Nvlink Core is being initialized|Unregistered Nvlink Core)")
-RECOVERY, NVLINK = 154, 74
+RECOVERY_XID, NVLINK_XID = 154, 74
 NAMED = 4  # errors of a device in a message; the rest is counted
 NO_ACTION = "None"
 NEVER_S = float("-inf")
@@ -28,7 +55,10 @@ NEVER_S = float("-inf")
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """All errors of one number, severity and device; `line` is the latest. `word` is its severity, '' if the line has none."""
+    """All errors of one number, severity and device; `line` is the latest.
+
+    `word` is its severity, '' if the line has none.
+    """
 
     bus: str
     number: int
@@ -43,37 +73,6 @@ class Event:
         return f"{repeated(self.times)}, {span(self.age_s)} ago"
 
 
-def events(log: PastLog, *, switch: bool) -> list[Event]:
-    """The Xids of GPUs, or the SXids of NVSwitches."""
-    found: dict[tuple[str, int, str], Event] = {}
-    for line in log.lines:
-        for one in logged_xids(line.text):
-            if one.switch is switch:
-                word = _switch_word(one) if switch else _link_word(one)
-                key = one.bus, one.number, word
-                times = found[key].times + 1 if key in found else 1
-                found[key] = Event(*key, times, line, log.age_s(line))
-    return list(found.values())
-
-
-def _switch_word(one: LoggedXid) -> str:
-    word = one.text.removeprefix(", ").partition(",")[0]
-    return word if word in WORDS else ""
-
-
-def _link_word(one: LoggedXid) -> str:
-    if one.number == NVLINK:
-        return nvlink_registers.reading(one.text)
-    match = _LINK_WORD.match(one.text)
-    return match[1].replace("-f", "f") if match else ""
-
-
-def recovery(text: str) -> str:
-    """The action that a line of Xid 154 asks for: `GPU Reset Required`; '' if it names none."""
-    match = _RECOVERY.search(text)
-    return match[1] if match else ""
-
-
 @dataclass(frozen=True, slots=True)
 class Judged:
     """The verdict on an event, as text, with its remedy."""
@@ -84,22 +83,13 @@ class Judged:
     event: Event
 
 
-def of_device(subject: str, judged: list[Judged]) -> Found:
-    """The finding on a device: its worst errors, then the others."""
-    ordered = sorted(judged, key=lambda one: (SEVERITY.index(one.verdict), one.event.age_s))
-    more = len(ordered) - NAMED
-    message = "; ".join(one.text for one in ordered[:NAMED]) + (f"; and {more} more" if more > 0 else "")
-    verdict = ordered[0].verdict
-    lines = tuple(evidence(one.event.line) for one in ordered if one.verdict is verdict)
-    return Found(verdict, subject, message, lines, "" if verdict is Verdict.PASS else ordered[0].fix)
-
-
 @dataclass(slots=True)
 class Resets:
     """When devices were reset, in seconds of the boot clock, by their bus."""
 
     reset: dict[str, float] = field(default_factory=dict)  # by the kernel
-    cleared: dict[str, float] = field(default_factory=dict)  # the driver said that it needs no action any more
+    # The driver said that it needs no action any more.
+    cleared: dict[str, float] = field(default_factory=dict)
     driver_s: float | None = None  # when the driver was last loaded
 
     def after(self, bus: str, at_s: float) -> bool:
@@ -115,15 +105,62 @@ class Resets:
         return self.driver_s is not None and self.driver_s > at_s
 
 
+def events(log: PastLog, *, switch: bool) -> list[Event]:
+    """The Xids of GPUs, or the SXids of NVSwitches."""
+    found: dict[tuple[str, int, str], Event] = {}
+    for line in log.lines:
+        for xid in logged_xids(line.text):
+            if xid.switch is switch:
+                word = _switch_word(xid) if switch else _link_word(xid)
+                key = xid.bus, xid.number, word
+                times = found[key].times + 1 if key in found else 1
+                found[key] = Event(*key, times, line, log.age_s(line))
+    return list(found.values())
+
+
+def _switch_word(sxid: LoggedXid) -> str:
+    word = sxid.text.removeprefix(", ").partition(",")[0]
+    return word if word in WORDS else ""
+
+
+def _link_word(xid: LoggedXid) -> str:
+    if xid.number == NVLINK_XID:
+        return nvlink_severity(xid.text)
+    match = _LINK_WORD.match(xid.text)
+    return match[1].replace("-f", "f") if match else ""
+
+
+def recovery(text: str) -> str:
+    """The action that a line of Xid 154 asks for: `GPU Reset Required`; '' if it names none."""
+    match = _RECOVERY.search(text)
+    return match[1] if match else ""
+
+
+def of_device(subject: str, judged: list[Judged]) -> Found:
+    """The finding on a device: its worst errors, then the others."""
+    ordered = sorted(
+        judged,
+        key=lambda judged_event: (SEVERITY.index(judged_event.verdict), judged_event.event.age_s),
+    )
+    more = len(ordered) - NAMED
+    message = "; ".join(judged_event.text for judged_event in ordered[:NAMED]) + (f"; and {more} more" if more > 0 else "")
+    verdict = ordered[0].verdict
+    lines = tuple(line_evidence(judged_event.event.line) for judged_event in ordered if judged_event.verdict is verdict)
+    return Found(verdict, subject, message, lines, "" if verdict is Verdict.PASS else ordered[0].fix)
+
+
 def resets(log: PastLog) -> Resets:
-    """The resets that the log tells of. NVIDIA's driver writes none itself; the kernel does since Linux 6.10."""
+    """The resets that the log tells of.
+
+    NVIDIA's driver writes none itself; the kernel does since Linux 6.10.
+    """
     found = Resets()
     for line in log.lines:
         if done := _PCI_RESET.search(line.text):
             found.reset[short_bus(done[1])] = line.at_s
         elif _RELOADED.search(line.text):
             found.driver_s = line.at_s
-        for one in logged_xids(line.text):
-            if one.number == RECOVERY and recovery(one.text) == NO_ACTION:
-                found.cleared[one.bus] = line.at_s
+        for xid in logged_xids(line.text):
+            if xid.number == RECOVERY_XID and recovery(xid.text) == NO_ACTION:
+                found.cleared[xid.bus] = line.at_s
     return found

@@ -1,40 +1,67 @@
-"""Errors of GPUs in the kernel log."""
+"""Errors of GPUs and NVSwitches that the driver logged, and the recovery that it asks for."""
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, passed, skipped
-from busbw.check.gpu import nvlink_registers
-from busbw.check.gpu.logged import CATALOG, NO_ACTION, NVLINK, Event, Judged, Resets, events, of_device, recovery, resets
-from busbw.check.kernel_log.log import reaches, unread_log, worst_first
+from busbw.check.base import check, failed, not_offered, passed, skipped
+from busbw.check.gpu.logged import (
+    CATALOG,
+    HARMLESS,
+    HOPPER,
+    NEVER_S,
+    NO_ACTION,
+    NVLINK_XID,
+    SECONDARY,
+    Event,
+    Judged,
+    Resets,
+    events,
+    of_device,
+    recovery,
+    resets,
+)
+from busbw.check.gpu.per_gpu import nvml_evidence, per_gpu
+from busbw.check.kernel_log.judge import reaches, unread_log, worst_first
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Found, Layer
+from busbw.check.shell_words import filled
+from busbw.check.types import Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.core.finding import Verdict
 from busbw.core.kernel_rule import DAY_S
+from busbw.core.sizes import counted
+from busbw.core.sxids import ENDED_BY, SwitchEffect, sxid
 from busbw.core.xids import Effect, xid
+from busbw.host.dmesg import PastLog, read_past
 from busbw.host.gpu import short_bus
-from busbw.host.gpu_devices import gpus_on_pci
+from busbw.host.gpu_devices import gpus_on_pci, switches_on_pci
+from busbw.host.gpu_health import GpuHealth
 from busbw.host.nvml_health import read_health
-from busbw.host.past_kernel_log import read_past
 
 FAILS = (Effect.REBOOT, Effect.RESET, Effect.REPAIR)
 
-ROW = CheckRow(
+XID = CheckRow(
     id="BW005",
     name="gpu-xid",
     layer=Layer.GPU,
     title="Xid errors in the kernel log",
     right="no Xid of this boot that asks for a reset, a restart of the host or a repair, unless the GPU was reset since",
-    why="An Xid is the driver's report of an error. Some are bugs in a program (13, 31, 43 ...) and pass. Some ask for a restart of the "
-    "application; those warn for a day, as the GPU may have caused them. Others mean that memory, a link or the GPU itself is broken, and "
-    "jobs on it fail until it is reset: they fail until a reset of that GPU is in the log, or until the next boot, however old they are.",
+    why="An Xid is the driver's report of an error. Some are bugs in a program (13, 31, 43 ...) "
+    "and pass. Some ask for a restart of the application; those warn for a day, as the GPU may "
+    "have caused them. Others mean that memory, a link or the GPU itself is broken, and jobs on "
+    "it fail until it is reset: they fail until a reset of that GPU is in the log, or until the "
+    "next boot, however old they are.",
     fix="depends on the Xid, and is in the finding; the table of Xids is in the reference of host counters",
     stays="a reset or reboot helps if the fault was transient; if the Xid comes back, replace the GPU",
     reads=("/dev/kmsg", "/sys/bus/pci/devices/*/{vendor,class}"),
-    sources=(CATALOG, "NVSentinel, syslog health monitor", "Azure node health checks, azure_gpu_xid"),
+    sources=(
+        CATALOG,
+        "NVSentinel, syslog health monitor",
+        "Azure node health checks, azure_gpu_xid",
+    ),
 )
 
 
-def look(machine: Machine) -> Iterator[Found]:
+@check(XID)
+def check_xid(machine: Machine) -> Iterator[Found]:
     """One finding for each GPU that logged an Xid, the worst first."""
     log = read_past(machine)
     found = events(log, switch=False)
@@ -46,18 +73,18 @@ def look(machine: Machine) -> Iterator[Found]:
         yield passed("", f"no Xid in the kernel log, which reaches back {reaches(log)}")
     gpus = {short_bus(gpu.bus_id): gpu for gpu in read_health(machine).gpus if gpu.bus_id}
     labels = {bus: gpu.label for bus, gpu in gpus.items()}
-    hopper = {bus for bus, gpu in gpus.items() if gpu.sm == nvlink_registers.HOPPER}
+    hopper = {bus for bus, gpu in gpus.items() if gpu.sm == HOPPER}
     seen = resets(log)
     by_gpu: dict[str, list[Judged]] = {}
     for event in found:
-        by_gpu.setdefault(event.bus, []).append(_judge(event, seen, hopper=event.bus in hopper))
+        by_gpu.setdefault(event.bus, []).append(_judge_xid(event, seen, hopper=event.bus in hopper))
     yield from worst_first([of_device(labels.get(bus, bus), judged) for bus, judged in by_gpu.items()])
 
 
-def _judge(event: Event, seen: Resets, *, hopper: bool) -> Judged:
+def _judge_xid(event: Event, seen: Resets, *, hopper: bool) -> Judged:
     row = xid(event.number)
     text = f"Xid {event.number} ({row.meaning}){event.counted}"
-    verdict, remark = _verdict(event, _effect(event, row.effect, hopper=hopper), seen)
+    verdict, remark = _xid_verdict(event, _effect_of_line(event, row.effect, hopper=hopper), seen)
     fix = row.fix(f"{event.bus}.0")
     if row.effect is Effect.RECOVERY and (action := recovery(event.line.text)):
         remark = f": {action}{remark}"
@@ -65,21 +92,24 @@ def _judge(event: Event, seen: Resets, *, hopper: bool) -> Judged:
     return Judged(verdict, text + remark, fix, event)
 
 
-def _effect(event: Event, effect: Effect, *, hopper: bool) -> Effect:
+def _effect_of_line(event: Event, effect: Effect, *, hopper: bool) -> Effect:
     """The row's effect, or what the line says."""
     if effect is Effect.LINK:
         return Effect.RESET if event.word == "Fatal" else Effect.RESTART
-    if event.number == NVLINK and hopper:
-        return {nvlink_registers.HARMLESS: Effect.NOTE, nvlink_registers.SECONDARY: Effect.WATCH}.get(event.word, effect)
+    if event.number == NVLINK_XID and hopper:
+        return {
+            HARMLESS: Effect.NOTE,
+            SECONDARY: Effect.WATCH,
+        }.get(event.word, effect)
     return effect
 
 
-def _verdict(event: Event, effect: Effect, seen: Resets) -> tuple[Verdict, str]:
+def _xid_verdict(event: Event, effect: Effect, seen: Resets) -> tuple[Verdict, str]:
     """The verdict on an Xid, and a remark that explains it."""
     if effect is Effect.RECOVERY:
-        return _requested(event, seen)
+        return _verdict_of_request(event, seen)
     if effect in FAILS:
-        return _until_reset(event, effect, seen)
+        return _verdict_until_reset(event, effect, seen)
     if effect is Effect.APPLICATION:
         return Verdict.PASS, ": an error of the application"
     if effect is Effect.NOTE:
@@ -90,7 +120,7 @@ def _verdict(event: Event, effect: Effect, seen: Resets) -> tuple[Verdict, str]:
     return (Verdict.WARN if event.age_s <= DAY_S else Verdict.PASS), ""
 
 
-def _requested(event: Event, seen: Resets) -> tuple[Verdict, str]:
+def _verdict_of_request(event: Event, seen: Resets) -> tuple[Verdict, str]:
     """Of Xid 154: what the driver asks for now."""
     if recovery(event.line.text) == NO_ACTION:
         return Verdict.PASS, ""
@@ -99,15 +129,146 @@ def _requested(event: Event, seen: Resets) -> tuple[Verdict, str]:
     return Verdict.FAIL, ""
 
 
-def _until_reset(event: Event, effect: Effect, seen: Resets) -> tuple[Verdict, str]:
-    """A GPU that came back after it was off the bus was reset, but only the driver can say that it is in order."""
+def _verdict_until_reset(event: Event, effect: Effect, seen: Resets) -> tuple[Verdict, str]:
+    """The verdict on an Xid that holds until a reset.
+
+    A GPU that came back after it was off the bus was reset, but only the driver can say that it is
+    in order.
+    """
     at_s = event.line.at_s
     cleared = seen.after(event.bus, at_s) if effect is Effect.RESET else seen.cleared_after(event.bus, at_s)
     if cleared:
         return Verdict.PASS, "; the GPU was reset since"
     if effect is Effect.RESET and seen.reloaded_after(at_s):
-        return Verdict.WARN, "; the driver was loaded again since, which does not reset all of the GPU"
+        return (
+            Verdict.WARN,
+            "; the driver was loaded again since, which does not reset all of the GPU",
+        )
     return Verdict.FAIL, ""
 
 
-CHECK = Check(ROW, look)
+FATAL_EFFECTS = (SwitchEffect.ALWAYS, SwitchEffect.FATAL)
+
+SXID = CheckRow(
+    id="BW006",
+    name="gpu-sxid",
+    layer=Layer.GPU,
+    title="SXid errors of NVSwitches in the kernel log",
+    right="no fatal SXid of this boot, unless the NVSwitch was reset since, and no other of the last day that was not corrected",
+    why="An SXid is the driver's report of an NVSwitch error. A fatal one kills jobs on the "
+    "connected GPUs until GPUs and NVSwitches are reset, or for some until a reboot; it fails "
+    "until then. One that is not fatal may come from a failing link, and warns for a day. A "
+    "corrected one needs nothing.",
+    fix="depends on the SXid, and is in the finding: a reset of GPUs and NVSwitches, or a reboot",
+    stays="a reset or reboot helps if the fault was transient; if the SXid comes back, replace the board",
+    reads=("/dev/kmsg", "/sys/bus/pci/devices/*/{vendor,class}"),
+    sources=(
+        "Fabric Manager user guide, SXid errors",
+        "open-gpu-kernel-modules, src/common/nvswitch",
+        CATALOG,
+    ),
+)
+
+
+@check(SXID)
+def check_sxid(machine: Machine) -> Iterator[Found]:
+    """One finding for each NVSwitch that logged an SXid, the worst first."""
+    switches, log = switches_on_pci(machine), read_past(machine)
+    found = events(log, switch=True)
+    if not switches and not found:
+        yield skipped("no NVSwitch on PCI of this machine")
+    elif log.reason:
+        yield unread_log(log)
+    elif not found:
+        yield passed(
+            "",
+            f"no SXid of {counted(len(switches), 'NVSwitch', 'es')} in the kernel log, which reaches back {reaches(log)}",
+        )
+    yield from worst_first(_by_switch(found, log))
+
+
+def _by_switch(found: list[Event], log: PastLog) -> list[Found]:
+    seen = resets(log)
+    ended = {(event.bus, event.number): event.line.at_s for event in found}
+    by_switch: dict[str, list[Judged]] = {}
+    for event in found:
+        end = ended.get((event.bus, ENDED_BY.get(event.number, 0)), NEVER_S)
+        by_switch.setdefault(event.bus, []).append(_judge_sxid(event, seen, over=end > event.line.at_s))
+    return [of_device(f"NVSwitch {bus}", judged) for bus, judged in by_switch.items()]
+
+
+def _judge_sxid(event: Event, seen: Resets, *, over: bool) -> Judged:
+    row = sxid(event.number)
+    effect = row.judged(event.word)
+    kind = {"": "", "Correctable": "corrected, ", "Non-fatal": "not fatal, ", "Fatal": "fatal, "}[event.word]
+    text = f"SXid {event.number} ({kind}{row.meaning}){event.counted}"
+    verdict, remark = _sxid_verdict(event, effect, seen, over=over)
+    return Judged(verdict, text + remark, row.fix(effect, f"{event.bus}.0"), event)
+
+
+def _sxid_verdict(event: Event, effect: SwitchEffect, seen: Resets, *, over: bool) -> tuple[Verdict, str]:
+    if effect is SwitchEffect.NOTE:
+        return Verdict.PASS, ""
+    if over:
+        return Verdict.PASS, "; it ended"
+    if effect is SwitchEffect.FATAL and seen.after(event.bus, event.line.at_s):
+        return Verdict.PASS, "; the NVSwitch was reset since"
+    if effect in FATAL_EFFECTS:
+        return Verdict.FAIL, ""
+    return (Verdict.WARN if event.age_s <= DAY_S else Verdict.PASS), ""
+
+
+# nvmlDeviceGpuRecoveryAction_t: what each asks for, and the steps.
+RESET_GPU = "nvidia-smi -i {gpu} --gpu-reset"
+ACTIONS = {
+    1: ("a reset", f"drain the host; {RESET_GPU}"),
+    2: ("a reboot of the host", "drain the host and reboot it"),
+    3: (
+        "an end of the traffic between GPUs",
+        "drain the host, and end all programs that use NVLink; busbw check --only "
+        f"gpu-recovery-action then shows the next step; often {RESET_GPU}",
+    ),
+    4: (
+        "a reset once its work has ended: it runs with reduced capacity",
+        f"start no new job; when the running ones have ended: {RESET_GPU}",
+    ),
+    5: (
+        "a recovery of its IMEX domain",
+        "drain all hosts of the NVLink domain, then on each: systemctl restart nvidia-imex",
+    ),
+    6: (
+        "a reset of its PCIe bus",
+        "drain the host; reset the bus as nvidia-smi -h of this driver describes, or reboot the host",
+    ),
+    7: ("a reboot of the whole system", "drain the host and its chassis, and power it off and on"),
+}
+ASK_DRIVER = "drain the host; nvidia-smi -q -i {gpu} | grep -i 'recovery action'"
+
+RECOVERY_ACTION = CheckRow(
+    id="BW260",
+    name="gpu-recovery-action",
+    layer=Layer.GPU,
+    title="recovery action that the driver asks for",
+    right="none",
+    why="The driver asks for it after a fault that it could not clear, as with Xid 154. Until "
+    "then new programs on the GPU fail, or it has less memory or bandwidth.",
+    fix=f"drain the host; {RESET_GPU} for action 1, a reboot for action 2; each action has its own steps",
+    stays="until the next fault; if it comes back, run dcgmi diag -r 3 and replace the GPU",
+    reads=("NVML_FI_DEV_GET_GPU_RECOVERY_ACTION",),
+    sources=(
+        "nvml.h, nvmlDeviceGpuRecoveryAction_t",
+        "NVIDIA GPU memory error management, recovery action flag",
+    ),
+)
+
+
+@per_gpu(RECOVERY_ACTION)
+def check_recovery_action(gpu: GpuHealth) -> Found:
+    action = gpu.recovery_action
+    if action is None:
+        return not_offered(gpu.label, "its driver does not report a recovery action; drivers from 570 on do")
+    evidence = nvml_evidence(gpu, "FieldValues, NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", action, "0: none")
+    if not action:
+        return passed(gpu.label, "the driver asks for no recovery", evidence)
+    what, steps = ACTIONS.get(action, (f"action {action}, which busbw does not know", ASK_DRIVER))
+    return failed(gpu.label, f"the driver asks for {what}", evidence, fix=filled(steps, gpu=gpu.index))

@@ -1,25 +1,26 @@
-"""Judges the kernel log by a rule: which of its lines are in the log, on what, and whether they still hold."""
+"""Judges the kernel log by rules: which lines are in it, on what, and whether they still hold."""
 
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from busbw.check.base import Check, passed
-from busbw.check.kernel_log.log import evidence, reaches, repeated, unread_log, worst_first
+from busbw.check.base import DENIED, Check, check, passed, unanswered
 from busbw.check.machine import Machine
-from busbw.core.checking import Found
+from busbw.check.overall import SEVERITY
+from busbw.check.shell_words import word
+from busbw.check.types import Evidence, Found
 from busbw.core.finding import Verdict
-from busbw.core.kernel_rule import BOOT_S, SUBJECT, KernelRule, Sign
-from busbw.core.overall import SEVERITY
-from busbw.core.shell_words import word
+from busbw.core.kernel_rule import BOOT_S, KMSG, SUBJECT, KernelRule, Sign
+from busbw.core.kernel_rules import RULES
 from busbw.core.units import span
+from busbw.host.dmesg import Line, PastLog, read_past
 from busbw.host.gpu import short_bus
 from busbw.host.kernel_log import logged_xids
 from busbw.host.nvml_health import read_health
-from busbw.host.past_kernel_log import Line, PastLog, read_past
 
 NAMED = 3  # signs of a subject in a message; the rest is counted
 NO_SUBJECT = ""
+ON_HOST = "busbw check, on the host as root"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,27 +40,35 @@ class Seen:
         return self.sign.says.format(**self.words)
 
 
-def check(rule: KernelRule) -> Check:
+def check_rule(rule: KernelRule) -> Check:
     """The check of a rule."""
-    return Check(rule.row, lambda machine: look(rule, machine))
+
+    @check(rule.row)
+    def judge_log(machine: Machine) -> Iterator[Found]:
+        return _judge_rule(rule, machine)
+
+    return judge_log
 
 
-def look(rule: KernelRule, machine: Machine) -> Iterator[Found]:
-    """One finding for each part that the rule's lines name, the worst first; what is over is one finding for all."""
+def _judge_rule(rule: KernelRule, machine: Machine) -> Iterator[Found]:
+    """A finding for each part that the rule's lines name, the worst first.
+
+    What is over is one finding for all.
+    """
     log = read_past(machine)
     if log.reason:
         yield unread_log(log)
         return
-    judged = [(_verdict(one, log), one) for one in _seen(rule, log)]
-    lasting = [(verdict, one) for verdict, one in judged if verdict is not Verdict.PASS]
+    judged = [(_verdict(sighting, log), sighting) for sighting in _seen(rule, log)]
+    lasting = [(verdict, sighting) for verdict, sighting in judged if verdict is not Verdict.PASS]
     by_subject: dict[str, list[tuple[Verdict, Seen]]] = {}
-    for verdict, one in lasting:
-        by_subject.setdefault(one.subject, []).append((verdict, one))
+    for verdict, sighting in lasting:
+        by_subject.setdefault(sighting.subject, []).append((verdict, sighting))
     named = _names(machine)
     made = [_of_subject(rule, named(subject), group, log) for subject, group in by_subject.items()]
     yield from worst_first(made)
     if not lasting:
-        yield _over([one for _, one in judged], log)
+        yield _over([sighting for _, sighting in judged], log)
 
 
 def _seen(rule: KernelRule, log: PastLog) -> list[Seen]:
@@ -82,19 +91,19 @@ def _seen(rule: KernelRule, log: PastLog) -> list[Seen]:
 
 
 def _end(found: dict[tuple[int, str], Seen], line: Line) -> None:
-    for key, one in found.items():
-        if one.sign.ends is None or one.ended:
+    for key, sighting in found.items():
+        if sighting.sign.ends is None or sighting.ended:
             continue
-        match = one.sign.ends.search(line.text)
-        if match and match.groupdict().get(SUBJECT, one.subject) == one.subject:
-            found[key] = replace(one, ended=True)
+        match = sighting.sign.ends.search(line.text)
+        if match and match.groupdict().get(SUBJECT, sighting.subject) == sighting.subject:
+            found[key] = replace(sighting, ended=True)
 
 
 def _covered_by_xid(rule: KernelRule, log: PastLog) -> set[str]:
     """Buses of the GPUs that logged the Xid which reports the same fault."""
     if rule.covered_by_xid is None:
         return set()
-    return {one.bus for line in log.lines for one in logged_xids(line.text) if one.number == rule.covered_by_xid}
+    return {xid.bus for line in log.lines for xid in logged_xids(line.text) if xid.number == rule.covered_by_xid}
 
 
 def _verdict(seen: Seen, log: PastLog) -> Verdict:
@@ -109,9 +118,9 @@ def _verdict(seen: Seen, log: PastLog) -> Verdict:
 def _of_subject(rule: KernelRule, name: str, group: list[tuple[Verdict, Seen]], log: PastLog) -> Found:
     ordered = sorted(group, key=lambda pair: (SEVERITY.index(pair[0]), -pair[1].line.at_s))
     verdict = ordered[0][0]
-    texts = list(dict.fromkeys(_text(one, log) for _, one in ordered))
+    texts = list(dict.fromkeys(_text(sighting, log) for _, sighting in ordered))
     more = [f"and {len(texts) - NAMED} more"] if len(texts) > NAMED else []
-    lines = tuple(evidence(one.line) for found, one in ordered if found is verdict)
+    lines = tuple(line_evidence(sighting.line) for found, sighting in ordered if found is verdict)
     subject = ordered[0][1].subject
     fix = rule.row.fix.format(subject=word(subject) if subject else "the part")
     return Found(verdict, name, "; ".join(texts[:NAMED] + more), lines, fix)
@@ -126,10 +135,13 @@ def _over(seen: list[Seen], log: PastLog) -> Found:
     """What passes: nothing, or what ended or is long ago."""
     if not seen:
         return passed("", f"no such line in the kernel log, which reaches back {reaches(log)}")
-    ordered = sorted(seen, key=lambda one: -one.line.at_s)
-    ended = [f"{one.subject}: {_text(one, log)}".removeprefix(": ") + (", ended" if one.ended else "") for one in ordered[:NAMED]]
+    ordered = sorted(seen, key=lambda sighting: -sighting.line.at_s)
+    ended = [
+        f"{sighting.subject}: {_text(sighting, log)}".removeprefix(": ") + (", ended" if sighting.ended else "")
+        for sighting in ordered[:NAMED]
+    ]
     more = [f"and {len(ordered) - NAMED} more"] if len(ordered) > NAMED else []
-    return passed("", "; ".join(ended + more), *(evidence(one.line) for one in ordered[:NAMED]))
+    return passed("", "; ".join(ended + more), *(line_evidence(sighting.line) for sighting in ordered[:NAMED]))
 
 
 def _names(machine: Machine) -> Callable[[str], str]:
@@ -145,3 +157,40 @@ def _names(machine: Machine) -> Callable[[str], str]:
         return gpus.get(short_bus(subject)) or " ".join(ports.get(subject, ())) or subject
 
     return named
+
+
+def worst_first(findings: list[Found]) -> list[Found]:
+    """The findings, the worst first, those of one verdict by their subject."""
+    return sorted(findings, key=lambda finding: (SEVERITY.index(finding.verdict), finding.subject))
+
+
+def reaches(log: PastLog) -> str:
+    """How far back the log goes: `12 d`."""
+    return span(log.now_s - log.begins_s)
+
+
+def repeated(times: int) -> str:
+    """` x 3`; '' for once."""
+    return f" x {times}" if times > 1 else ""
+
+
+def line_evidence(line: Line) -> Evidence:
+    """The line."""
+    return Evidence(KMSG, line.text, "none")
+
+
+def unread_log(log: PastLog) -> Found:
+    """The finding where the log cannot be read.
+
+    Not offered to this user or container, or in this snapshot.
+    """
+    denied = any(word in log.reason for word in DENIED)
+    return unanswered(
+        "",
+        f"the kernel log cannot be read: {log.reason}",
+        log.reason,
+        fix="" if denied else ON_HOST,
+    )
+
+
+CHECKS = tuple(map(check_rule, RULES))

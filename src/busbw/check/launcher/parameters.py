@@ -1,16 +1,23 @@
 """Open MPI's MCA parameters: names by major version, and interfaces set for only a part of it.
 
-Used for variables (OMPI_MCA_, PRTE_MCA_, PMIX_MCA_) and for command lines (--mca, --prtemca, --pmixmca).
+Used for variables (OMPI_MCA_, PRTE_MCA_, PMIX_MCA_) and for command lines (--mca, --prtemca,
+--pmixmca).
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from busbw.core.shell_words import word
+from busbw.check.shell_words import word
 
 PREFIXES = {"OMPI_MCA_": "mca", "PRTE_MCA_": "prtemca", "PMIX_MCA_": "pmixmca"}
-RENAMED = (("plm_rsh_", "plm_ssh_"), ("oob_tcp_if_", "prte_if_"), ("orte_", "prte_"))  # from Open MPI 4 to 5
-TRANSLATED = ("plm_rsh_", "oob_tcp_if_", "orte_")  # by mpirun of Open MPI 5 after --mca (5.0.8 and 5.0.11), not in variables
+# From Open MPI 4 to 5.
+RENAMED = (
+    ("plm_rsh_", "plm_ssh_"),
+    ("oob_tcp_if_", "prte_if_"),
+    ("orte_", "prte_"),
+)
+# By mpirun of Open MPI 5 after --mca (5.0.8 and 5.0.11), not in variables.
+TRANSLATED = ("plm_rsh_", "oob_tcp_if_", "orte_")
 TCP, OOB, PRTE, PMIX = "btl_tcp_if", "oob_tcp_if", "prte_if", "ptl_tcp_if"
 FIVE = 5  # the version with PRRTE
 
@@ -29,7 +36,7 @@ def of_environment(environment: Mapping[str, str]) -> tuple[Parameter, ...]:
     """The parameters that variables set."""
     found = []
     for variable, value in environment.items():
-        prefix = next((one for one in PREFIXES if variable.startswith(one)), None)
+        prefix = next((known for known in PREFIXES if variable.startswith(known)), None)
         if prefix:
             found.append(Parameter(PREFIXES[prefix], variable.removeprefix(prefix), value, f"${variable}"))
     return tuple(found)
@@ -37,13 +44,14 @@ def of_environment(environment: Mapping[str, str]) -> tuple[Parameter, ...]:
 
 def given(parameters: Sequence[Parameter], name: str) -> Parameter | None:
     """The first of this name."""
-    return next((one for one in parameters if one.name == name), None)
+    return next((parameter for parameter in parameters if parameter.name == name), None)
 
 
 def contradiction(parameters: Sequence[Parameter]) -> tuple[Parameter, Parameter] | None:
     """An include and an exclude list for the same part, which exclude each other."""
     for part in (TCP, OOB, PRTE, PMIX):
-        include, exclude = given(parameters, f"{part}_include"), given(parameters, f"{part}_exclude")
+        include = given(parameters, f"{part}_include")
+        exclude = given(parameters, f"{part}_exclude")
         if include and exclude:
             return include, exclude
     return None
@@ -53,58 +61,74 @@ def without_loopback(parameters: Sequence[Parameter]) -> Parameter | None:
     """An exclude list that replaces Open MPI's default, which contains the loopback interface."""
     exclude = given(parameters, f"{TCP}_exclude")
     listed = exclude.value.split(",") if exclude else []
-    return None if any(one == "lo" or one.startswith("127.") for one in listed) else exclude
+    return None if any(entry == "lo" or entry.startswith("127.") for entry in listed) else exclude
 
 
 def _of_daemons(parameters: Sequence[Parameter], major: int) -> list[Parameter]:
     """Those that set the interfaces of the daemons of Open MPI `major`; 0: of 4 or 5."""
-    old = [one for one in parameters if one.name.startswith(OOB) and (major < FIVE or _translated(one))]
-    new = [one for one in parameters if one.name.startswith(PRTE) and (one.kind == "prtemca" or one.where.startswith("-"))]
+    old = [parameter for parameter in parameters if parameter.name.startswith(OOB) and (major < FIVE or _translated(parameter))]
+    new = [
+        parameter
+        for parameter in parameters
+        if parameter.name.startswith(PRTE) and (parameter.kind == "prtemca" or parameter.where.startswith("-"))
+    ]
     return old + new if major == 0 or major >= FIVE else old
 
 
 def crashing(parameters: Sequence[Parameter], major: int) -> Parameter | None:
-    """A list of two or more interfaces for the daemons of Open MPI 5: mpirun then crashes in most runs (openpmix/prrte#2553)."""
-    for one in _of_daemons(parameters, major):
-        entries = one.value.split(",")
+    """A list of two or more interfaces for the daemons of Open MPI 5.
+
+    Its mpirun crashes then in most runs (openpmix/prrte#2553).
+    """
+    for parameter in _of_daemons(parameters, major):
+        entries = parameter.value.split(",")
         named = len(entries) > 1 and any("/" not in entry for entry in entries)
-        if named and (major == FIVE or (major == 0 and one.name.startswith(PRTE))):
-            return one
+        if named and (major == FIVE or (major == 0 and parameter.name.startswith(PRTE))):
+            return parameter
     return None
 
 
 def unset_half(parameters: Sequence[Parameter], major: int) -> Parameter | None:
-    """The parameter for MPI's own traffic if none sets the daemons' interface. `major` 0: unknown."""
+    """The parameter for MPI's own traffic if none sets the daemons' interface; `major` may be 0."""
     traffic = given(parameters, f"{TCP}_include") or given(parameters, f"{TCP}_exclude")
     return None if _of_daemons(parameters, major) else traffic
 
 
 def for_daemons(traffic: Parameter, major: int) -> list[Parameter]:
-    """Parameters that give the daemons the interface of MPI's traffic; a single include for Open MPI 5, which a list crashes."""
+    """Parameters that give the daemons the interface of MPI's traffic.
+
+    Open MPI 5 gets a single include, as a list crashes it.
+    """
     sign = traffic.name.rpartition("_")[2]
     if major < FIVE:
         return [Parameter("mca", f"{OOB}_{sign}", traffic.value, "")]
-    one = traffic.value.partition(",")[0] if sign == "include" else "SUBNET"
-    return [Parameter("prtemca", f"{PRTE}_include", one, ""), Parameter("pmixmca", f"{PMIX}_include", one, "")]
+    interface = traffic.value.partition(",")[0] if sign == "include" else "SUBNET"
+    return [
+        Parameter("prtemca", f"{PRTE}_include", interface, ""),
+        Parameter("pmixmca", f"{PMIX}_include", interface, ""),
+    ]
 
 
 def options(parameters: Sequence[Parameter]) -> str:
     """Parameters as they are written on a command line."""
-    return " ".join(f"--{one.kind} {one.name} {word(one.value)}" for one in parameters)
+    return " ".join(f"--{parameter.kind} {parameter.name} {word(parameter.value)}" for parameter in parameters)
 
 
 def variables(parameters: Sequence[Parameter]) -> str:
     """Parameters as they are set in the environment."""
     prefixes = {kind: prefix for prefix, kind in PREFIXES.items()}
-    return " ".join(f"{prefixes[one.kind]}{one.name}={word(one.value)}" for one in parameters)
+    return " ".join(f"{prefixes[parameter.kind]}{parameter.name}={word(parameter.value)}" for parameter in parameters)
 
 
 def misplaced(parameter: Parameter, major: int) -> str:
-    """What to write instead of a parameter that Open MPI `major` has under another name; '' if the name is right.
+    """What to write instead of a parameter that Open MPI `major` has under another name.
 
-    Open MPI 5 starts its daemons with PRRTE: plm_rsh_* became plm_ssh_*, orte_* became prte_*, oob_tcp_if_* became prte_if_*. Its mpirun
-    translates the old names after --mca, and ignores them in variables and plm_rsh_* after --prtemca. Open MPI 4 has no --prtemca and no
-    --pmixmca, but reads PMIX_MCA_.
+    '' if the name is right.
+
+    Open MPI 5 starts its daemons with PRRTE: plm_rsh_* became plm_ssh_*, orte_* became prte_*,
+    oob_tcp_if_* became prte_if_*. Its mpirun translates the old names after --mca, and ignores them
+    in variables and plm_rsh_* after --prtemca. Open MPI 4 has no --prtemca and no --pmixmca, but
+    reads PMIX_MCA_.
     """
     name, value = parameter.name, parameter.value
     if major >= FIVE:

@@ -38,7 +38,9 @@ def open_mpi_reading(machine: Machine) -> Reading:
 
 
 def open_mpi(machine: Machine) -> OpenMpi | None:
-    """The mpirun that `busbw run` starts: next to its Python, else of PATH; None if a snapshot lacks it.
+    """The mpirun that `busbw run` starts: next to its Python, else of PATH.
+
+    None if a snapshot lacks it.
 
     Other hosts run busbw by its path, and their PATH is that of a shell without a login.
     """
@@ -47,7 +49,10 @@ def open_mpi(machine: Machine) -> OpenMpi | None:
 
 
 def shell_open_mpi(machine: Machine) -> OpenMpi | None:
-    """The mpirun that a shell of this machine starts; of a snapshot, which has one mpirun alone, as `open_mpi`."""
+    """The mpirun that a shell of this machine starts.
+
+    A snapshot has one mpirun alone: that of `open_mpi`.
+    """
     text = machine.call("mpirun on PATH", lambda: _mpirun(shutil.which("mpirun") or "")).text
     return open_mpi(machine) if text is None else OpenMpi(**json.loads(text))
 
@@ -62,21 +67,31 @@ def _mpirun(path: str) -> str:
 
 
 def pmix_listing() -> str:
-    """What `srun --mpi=list` prints; '' without srun. Raises Unavailable if it fails or does not answer in time."""
+    """What `srun --mpi=list` prints; '' without srun.
+
+    Raises Unavailable if it fails or does not answer in time.
+    """
     return _output("srun", "--mpi=list")
 
 
 def own_addresses(hostname: str) -> str:
-    """Addresses of the host's name as the resolver sees them, in lines of `getent ahosts`; '' if it does not resolve."""
+    """Addresses of the host's name as the resolver sees them, in lines of `getent ahosts`.
+
+    '' if it does not resolve.
+    """
     if shutil.which("getent") is None:
         raise Unavailable("getent is not installed")
     return _output("getent", "ahosts", hostname)
 
 
 def reverse_lookups(hostname: str) -> str:
-    """As JSON: seconds of the slowest lookup of the name of each own IPv4 address, in the form in which a dual-stack server sees it."""
+    """As JSON: seconds of the slowest lookup of the name of each own IPv4 address.
+
+    Addresses have the form in which a dual-stack server sees them.
+    """
     own = {line.split()[0] for line in own_addresses(hostname).splitlines() if line.strip()}
-    seconds = {f"::ffff:{address}": 0.0 for address in sorted({"127.0.0.1", *(one for one in own if ":" not in one)})}
+    ipv4 = {"127.0.0.1"} | {address for address in own if ":" not in address}
+    seconds = {f"::ffff:{address}": 0.0 for address in sorted(ipv4)}
     for address in seconds:
         for _ in range(LOOKUPS):
             begun = time.monotonic()
@@ -87,13 +102,22 @@ def reverse_lookups(hostname: str) -> str:
 
 
 def ssh_login() -> str:
-    """As JSON: ssh's path, whether an agent runs, and the private keys in ~/.ssh with their permissions. No key is read."""
+    """As JSON: ssh's path, whether an agent runs, and the private keys in ~/.ssh with permissions.
+
+    No key is read.
+    """
     folder = Path("~/.ssh").expanduser()
     try:
         keys = {path.name: path.stat().st_mode & 0o777 for path in folder.glob("id_*") if path.suffix != ".pub"}
     except OSError as error:
         raise Unavailable(f"{folder}: {error.strerror}") from error
-    return json.dumps({"ssh": shutil.which("ssh") or "", "agent": bool(os.environ.get("SSH_AUTH_SOCK")), "keys": keys})
+    return json.dumps(
+        {
+            "ssh": shutil.which("ssh") or "",
+            "agent": bool(os.environ.get("SSH_AUTH_SOCK")),
+            "keys": keys,
+        }
+    )
 
 
 def _output(program: str, *arguments: str) -> str:
@@ -101,7 +125,14 @@ def _output(program: str, *arguments: str) -> str:
     if path is None:
         return ""
     try:
-        done = subprocess.run([path, *arguments], capture_output=True, text=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL, check=False)
+        done = subprocess.run(
+            [path, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
     except subprocess.TimeoutExpired as error:
         raise Unavailable(f"{path} did not finish within {LIMIT_S:g} s") from error
     except OSError as error:

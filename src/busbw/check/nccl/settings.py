@@ -1,21 +1,23 @@
-"""NCCL's variables as a rank would get them: from the environment, then from the files that NCCL reads."""
+"""NCCL's variables as a rank would get them, and the lists of names that they hold."""
 
 import os
 import pwd
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import wraps
 
-from busbw.check.base import no_environment, passed
+from busbw.check.base import ENVIRONMENT, Check, check, passed
 from busbw.check.machine import Machine
-from busbw.core.checking import Evidence, Found
+from busbw.check.shell_words import assignment, filled, word
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow
 from busbw.core.env import shown
-from busbw.core.shell_words import assignment, filled, word
 from busbw.host import nccl_conf, nccl_libraries
 from busbw.host.source import once
 
 STAYS = "remove it from the job script, /etc/nccl.conf and ~/.nccl.conf"
 READS = ("environment", nccl_conf.SYSTEM, "~/.nccl.conf")
-LIBRARIES = "nccl-libraries"  # the call
+LIBRARIES_CALL = "nccl-libraries"  # the call
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +56,13 @@ def files(machine: Machine) -> tuple[str, ...]:
 
 
 @once
-def settings(machine: Machine) -> dict[str, Setting] | None:
-    """Variables by name, those of NCCL, PyTorch, Gloo and CUDA; None if a snapshot has no environment. NCCL ignores empty values."""
+def settings(machine: Machine) -> dict[str, Setting]:
+    """Variables by name, those of NCCL, PyTorch, Gloo and CUDA; none without an environment.
+
+    NCCL ignores empty values.
+    """
     if machine.environment is None:
-        return None
+        return {}
     found = {name: Setting(name, value) for name, value in machine.environment.items() if value}
     for path in files(machine):
         for line in nccl_conf.parse(machine.text(path) or ""):
@@ -66,15 +71,30 @@ def settings(machine: Machine) -> dict[str, Setting] | None:
     return found
 
 
-def each(machine: Machine, names: tuple[str, ...], judge: Callable[[Machine, Setting], Found]) -> Iterator[Found]:
-    """One finding for each variable that is set; pass if none is, unknown if the environment is unknown."""
-    every = settings(machine)
-    if every is None:
-        yield no_environment()
-        return
-    present = [every[name] for name in names if name in every]
+Judge = Callable[[Machine, Setting], Found]
+
+
+def variable(row: CheckRow, *names: str) -> Callable[[Judge], Check]:
+    """Makes a function that judges a set variable the check of `row`; see `each_variable`."""
+
+    def register(judge: Judge) -> Check:
+        @check(row, needs=ENVIRONMENT)
+        @wraps(judge)
+        def judge_all(machine: Machine) -> Iterator[Found]:
+            return each_variable(machine, names, judge)
+
+        return judge_all
+
+    return register
+
+
+def each_variable(machine: Machine, names: Sequence[str], judge: Judge) -> Iterator[Found]:
+    """A finding for each of these variables that is set; pass if none is."""
+    variables = settings(machine)
+    present = [variables[name] for name in names if name in variables]
     if not present:
-        yield passed("", f"{names[0]} is not set" if len(names) == 1 else "none of these variables is set")
+        none = f"{names[0]} is not set" if len(names) == 1 else "none of these variables is set"
+        yield passed("", none)
     for setting in present:
         yield judge(machine, setting)
 
@@ -86,7 +106,7 @@ def known(machine: Machine) -> bool:
 
 def libraries(machine: Machine) -> tuple[nccl_libraries.Library, ...] | None:
     """The libraries of NCCL; None if they were not looked for."""
-    text = machine.call(LIBRARIES, nccl_libraries.live).text
+    text = machine.call(LIBRARIES_CALL, nccl_libraries.live).text
     return None if text is None else nccl_libraries.parse(text)
 
 
@@ -95,3 +115,57 @@ def version(machine: Machine) -> tuple[int, ...]:
     found = {library.version for library in libraries(machine) or ()}
     only = found.pop() if len(found) == 1 else ""
     return tuple(int(part) for part in only.split(".")) if only else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The value of NCCL_IB_HCA or NCCL_SOCKET_IFNAME.
+
+    Tokens omit the part after a colon: port, rail and plane.
+    """
+
+    tokens: tuple[str, ...]
+    exact: bool = False
+    excluded: bool = False
+
+    def matched(self, token: str, names: Iterable[str]) -> tuple[str, ...]:
+        """Names that a token matches."""
+        if self.exact:
+            return tuple(name for name in names if name == token)
+        return tuple(name for name in names if name.startswith(token))
+
+    def named(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Names that some token matches."""
+        matched = {name for token in self.tokens for name in self.matched(token, names)}
+        return tuple(name for name in names if name in matched)
+
+    def chosen(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Names that NCCL uses."""
+        named = self.named(names)
+        return tuple(name for name in names if name not in named) if self.excluded else named
+
+    def unmatched(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Tokens that match none of the names."""
+        return tuple(token for token in self.tokens if not self.matched(token, names))
+
+    def too_wide(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Names that a token matches in addition to the one that it is, by token."""
+        others = [name for name in names if name not in self.tokens]
+        wide = {token: self.matched(token, others) for token in self.tokens if token in names}
+        return {token: more for token, more in wide.items() if more}
+
+    def spelled(self) -> str:
+        """The value with exact names."""
+        return f"{'^' if self.excluded else ''}={','.join(self.tokens)}"
+
+
+def parse_selection(text: str) -> Selection:
+    """The selection; each entry of NCCL_IB_HCA may have a port after a colon."""
+    excluded = text.startswith("^")
+    rest = text.removeprefix("^")
+    exact = rest.startswith("=")
+    return Selection(
+        tuple(part.partition(":")[0] for part in rest.removeprefix("=").split(",") if part),
+        exact,
+        excluded,
+    )

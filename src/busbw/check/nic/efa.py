@@ -2,73 +2,83 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, not_offered, passed, skipped, unanswered, warned
+from busbw.check.base import check, not_offered, passed, skipped, unanswered, warned
 from busbw.check.machine import Machine, Port
-from busbw.check.nic.links import LOSS, counts, driver, evidence, total
+from busbw.check.nic.links import LOSS, counter_evidence, counts, driver, total
 from busbw.check.rates import window
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.pci import read_devices
 
-FOLDERS = ("/opt/amazon/ofi-nccl/lib", "/opt/amazon/ofi-nccl/lib64", "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu",
-           "/opt/amazon/ofi-nccl/lib/aarch64-linux-gnu", "/opt/aws-ofi-nccl/lib", "/usr/local/lib", "/usr/lib64",
-           "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu")  # fmt: skip
+FOLDERS = (
+    "/opt/amazon/ofi-nccl/lib", "/opt/amazon/ofi-nccl/lib64",
+    "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu", "/opt/amazon/ofi-nccl/lib/aarch64-linux-gnu",
+    "/opt/aws-ofi-nccl/lib", "/usr/local/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+)  # fmt: skip
 PLUGIN = "libnccl-net"
 KUBELET = "/var/lib/kubelet"
 GONE, DROPS, PACKETS = "unresponsive_remote_events", "rx_drops", "rx_pkts"
 
-ROW = CheckRow(
+EFA = CheckRow(
     id="BW084",
     name="nic-efa",
     layer=Layer.NIC,
     title="EFA devices",
     right=f"NCCL's plugin for EFA ({PLUGIN}*.so) is installed, packets arrive, at most {LOSS:g} of them dropped",
-    why="NCCL has no EFA transport of its own: without the plugin it uses TCP. The security group must allow all traffic to and from "
-    "itself.",
+    why="NCCL has no EFA transport of its own: without the plugin it uses TCP. The security "
+    "group must allow all traffic to and from itself.",
     fix="install aws-ofi-nccl (part of the EFA installer) and add its folder to LD_LIBRARY_PATH; the log of NCCL then says NET/OFI",
     stays="an installed package stays; LD_LIBRARY_PATH belongs in the job script or /etc/ld.so.conf.d",
-    reads=("/sys/class/infiniband/*/ports/*/hw_counters/{unresponsive_remote_events,rx_drops,rx_pkts}", *FOLDERS),
+    reads=(
+        "/sys/class/infiniband/*/ports/*/hw_counters/{unresponsive_remote_events,rx_drops,rx_pkts}",
+        *FOLDERS,
+    ),
     sources=("aws-ofi-nccl, README", "Linux drivers/infiniband/hw/efa/efa_verbs.c"),
 )
 
 
-def look(machine: Machine) -> Iterator[Found]:
+@check(EFA)
+def check_efa(machine: Machine) -> Iterator[Found]:
     """The plugin where there is an NVIDIA GPU, then each EFA device."""
     ports = [port for port in machine.ports if driver(machine, port) == "efa"]
     if not ports:
         yield skipped("no EFA device")
         return
     if any(device.gpu for device in read_devices(machine).values()):
-        yield _plugin(machine)
+        yield _judge_plugin(machine)
     for port in ports:
-        yield _device(machine, port)
+        yield _judge_device(machine, port)
 
 
-def _plugin(machine: Machine) -> Found:
+def _judge_plugin(machine: Machine) -> Found:
     paths = (machine.environment or {}).get("LD_LIBRARY_PATH", "").split(":")
     folders = dict.fromkeys((*(path for path in paths if path.startswith("/")), *FOLDERS))
     found = [f"{folder}/{name}" for folder in folders for name in machine.names(folder) if name.startswith(PLUGIN)]
-    seen = Evidence(f"{PLUGIN}*.so", found[0] if found else "in none of " + ", ".join(folders), "in a folder of libraries")
+    seen = Evidence(
+        f"{PLUGIN}*.so",
+        found[0] if found else "in none of " + ", ".join(folders),
+        "in a folder of libraries",
+    )
     if found:
         return passed("", f"NCCL's plugin is {found[0]}", seen)
     if machine.names(KUBELET):
         message = "NCCL's plugin is not on this node of Kubernetes; the image of the job may have it"
         return not_offered("", message, seen, fix="busbw check in the container of the job")
-    return warned("", "NCCL's plugin for EFA is in none of the usual folders", seen, fix=ROW.fix)
+    return warned("", "NCCL's plugin for EFA is in none of the usual folders", seen, fix=EFA.fix)
 
 
-def _device(machine: Machine, port: Port) -> Found:
+def _judge_device(machine: Machine, port: Port) -> Found:
     found = counts(machine, port, [f"hw_counters/{name}" for name in (GONE, DROPS, PACKETS)], "")
     if isinstance(found, str):
         return unanswered(port.name, f"its counters cannot be read: {found}", found)
     over = window(machine, found)
     gone, drops, packets = (total(over.counts, name) for name in (GONE, DROPS, PACKETS))
     message = f"{drops} of {packets} packets dropped, {gone} times a remote end did not respond, {over.since}"
-    seen = evidence(found, f"{GONE}|{DROPS}")
-    # A killed job leaves remote ends that do not respond; a closed security group lets no packet in.
+    seen = counter_evidence(found, f"{GONE}|{DROPS}")
+    # A killed job leaves remote ends that do not respond; a closed security group lets no packet
+    # in.
     if (gone and not packets) or drops > LOSS * packets:
         fix = "allow all traffic to and from the security group itself; check the hosts of the job that was running"
         return warned(port.name, message, *seen, fix=fix, weight=gone + drops)
     return passed(port.name, message, *seen)
-
-
-CHECK = Check(ROW, look)

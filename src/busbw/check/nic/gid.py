@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, failed, not_offered, passed, skipped, unknown, warned
+from busbw.check.base import check, failed, not_offered, passed, skipped, unknown, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import fabric, holder, no_fabric
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.gids import V2, read_gids
 
-ROW = CheckRow(
+GID = CheckRow(
     id="BW072",
     name="nic-gid",
     layer=Layer.NIC,
@@ -18,42 +19,117 @@ ROW = CheckRow(
     why="NCCL sends from such a GID. Link-local GIDs work in one network at most, and NCCL skips them if there is another.",
     fix="ip address add ADDRESS/PREFIX dev {netdev}",
     stays="the address is lost at the next reboot; set it in netplan, NetworkManager or ifcfg",
-    reads=("/sys/class/infiniband/*/ports/*/gids/*", "/sys/class/infiniband/*/ports/*/gid_attrs/{types,ndevs}/*"),
-    sources=("NCCL src/transport/net_ib, GID selection", "Linux Documentation/ABI/stable/sysfs-class-infiniband"),
+    reads=(
+        "/sys/class/infiniband/*/ports/*/gids/*",
+        "/sys/class/infiniband/*/ports/*/gid_attrs/{types,ndevs}/*",
+    ),
+    sources=(
+        "NCCL src/transport/net_ib, GID selection",
+        "Linux Documentation/ABI/stable/sysfs-class-infiniband",
+    ),
 )
 
 
-def look(machine: Machine) -> Iterator[Found]:
+@check(GID)
+def check_gid(machine: Machine) -> Iterator[Found]:
     """Each RoCE port that collectives use."""
     ports = fabric(machine)
     if not ports:
         yield skipped(no_fabric(machine))
     for port in ports:
-        yield _judge(machine, port)
+        yield _judge_gid(machine, port)
 
 
-def _judge(machine: Machine, port: Port) -> Found:
+def _judge_gid(machine: Machine, port: Port) -> Found:
     gids = read_gids(machine, port.path)
     where = f"{port.path}/gids"
     if not gids or not any(gid.kind for gid in gids):
         reason = "it shows none: GIDs of other network namespaces are hidden" if machine.container else "none can be read"
         asked = bool(machine.names(where)) and port.netdev and not machine.container
         report = unknown if asked else not_offered
-        return report(port.name, f"GIDs: {reason}", fix="run busbw check on the host, or the container with its network (--net=host)")
+        return report(
+            port.name,
+            f"GIDs: {reason}",
+            fix="run busbw check on the host, or the container with its network (--net=host)",
+        )
     v2 = [gid for gid in gids if gid.kind == V2]
-    fix = filled(ROW.fix, netdev=holder(machine, port) or "INTERFACE")
+    fix = filled(GID.fix, netdev=holder(machine, port) or "INTERFACE")
     hidden = sum(not gid.kind for gid in gids)
     if not v2 and hidden:
-        return unknown(port.name, f"the type of {hidden} of {len(gids)} GIDs cannot be read", fix=f"grep . {port.path}/gid_attrs/types/*")
+        return unknown(
+            port.name,
+            f"the type of {hidden} of {len(gids)} GIDs cannot be read",
+            fix=f"grep . {port.path}/gid_attrs/types/*",
+        )
     if not v2:
         seen = Evidence(f"{port.path}/gid_attrs/types/{gids[0].index}", gids[0].kind, V2)
-        return failed(port.name, f"all {len(gids)} GIDs are {gids[0].kind}, which is not routed", seen, fix=fix)
+        return failed(
+            port.name,
+            f"all {len(gids)} GIDs are {gids[0].kind}, which is not routed",
+            seen,
+            fix=fix,
+        )
     best = next((gid for gid in v2 if gid.routable), None)
     if best is None:
         seen = Evidence(f"{where}/{v2[0].index}", str(v2[0].address), "an address that is not link-local")
-        return warned(port.name, "its RoCE v2 GIDs are all link-local: routers do not forward them", seen, fix=fix)
+        return warned(
+            port.name,
+            "its RoCE v2 GIDs are all link-local: routers do not forward them",
+            seen,
+            fix=fix,
+        )
     text = str(best.ipv4 or best.address)
-    return passed(port.name, f"GID {best.index} is {text} ({V2})", Evidence(f"{where}/{best.index}", str(best.address)))
+    return passed(
+        port.name,
+        f"GID {best.index} is {text} ({V2})",
+        Evidence(f"{where}/{best.index}", str(best.address)),
+    )
 
 
-CHECK = Check(ROW, look)
+GID_ORDER = CheckRow(
+    id="BW073",
+    name="nic-gid-order",
+    layer=Layer.NIC,
+    title="index of the RoCE v2 GID",
+    right="the same on all active RoCE ports",
+    why="Programs that use one index for all ports (NCCL_IB_GID_INDEX, ib_write_bw -x) then get a GID of another type or address.",
+    fix="unset NCCL_IB_GID_INDEX; or drain the host, and from its console, so that the GIDs are "
+    "added in the usual order: ip link set dev {netdev} down; ip link set dev {netdev} up",
+    stays="GIDs are in the order in which addresses were added: give all ports the same addresses in netplan or NetworkManager",
+    reads=(
+        "/sys/class/infiniband/*/ports/*/gids/*",
+        "/sys/class/infiniband/*/ports/*/gid_attrs/types/*",
+    ),
+    sources=("NCCL user guide, NCCL_IB_GID_INDEX",),
+)
+
+
+@check(GID_ORDER)
+def check_gid_order(machine: Machine) -> Iterator[Found]:
+    """Each port's first RoCE v2 GID with an IPv4 address, or else with a global IPv6 address."""
+    ports = fabric(machine)
+    if len(ports) < 2:
+        yield skipped("fewer than two active RoCE ports" if ports else no_fabric(machine))
+        return
+    found = {}
+    for port in ports:
+        v2 = [gid for gid in read_gids(machine, port.path) if gid.kind == V2 and gid.routable]
+        found[port.name] = next((gid.index for gid in v2 if gid.ipv4), v2[0].index if v2 else None)
+    known = [index for index in found.values() if index is not None]
+    usual = max(known, key=known.count, default=None)
+    for port in ports:
+        index = found[port.name]
+        where = f"{port.path}/gid_attrs/types/{index}"
+        if index is None:
+            yield not_offered(port.name, "it shows no RoCE v2 GID with a routable address")
+        elif index == usual:
+            yield passed(port.name, f"its RoCE v2 GID has index {index}", Evidence(where, V2))
+        else:
+            fix = filled(GID_ORDER.fix, netdev=holder(machine, port) or "INTERFACE")
+            seen = Evidence(where, f"{V2} at {index}", f"at {usual}, as on most ports")
+            yield warned(
+                port.name,
+                f"its RoCE v2 GID has index {index}, on most ports {usual}",
+                seen,
+                fix=fix,
+            )

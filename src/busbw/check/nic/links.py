@@ -1,13 +1,15 @@
-"""What the port checks share: which ports are judged, the interfaces of a port, ports of the same model, counters."""
+"""What the checks of ports share: which are judged, their interfaces, models and counters."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
 from pathlib import Path
 
-from busbw.check.base import skipped, unanswered
+from busbw.check.base import Check, check, skipped, unanswered
 from busbw.check.machine import Machine, Port
 from busbw.check.rates import Count, with_rises
-from busbw.core.checking import Evidence, Found
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow
 from busbw.host.bonding import carriers
 from busbw.host.ethtool import statistics
 from busbw.host.interfaces import NET
@@ -16,10 +18,12 @@ from busbw.host.pci import read_devices
 from busbw.host.source import once
 
 UPPER = "upper_"  # sysfs names the interfaces over one by links
-CLOUD = frozenset({"efa", "erdma", "mana"})  # virtual networks of clouds, which show neither cables nor switches
+# Virtual networks of clouds, which show neither cables nor switches.
+CLOUD = frozenset({"efa", "erdma", "mana"})
 LOSS = 1e-6  # one packet in a million
 SLOW = 0.5  # of the fastest port: a port with this share or less is for storage or management
-SYNTHETIC = "hv_netvsc"  # Azure's interface above the virtual function of accelerated networking, which carries no RDMA
+# Azure's interface above the virtual function of accelerated networking, which carries no RDMA.
+SYNTHETIC = "hv_netvsc"
 _RATE = re.compile(r"([\d.]+) Gb/sec")
 
 
@@ -28,11 +32,11 @@ def driver(machine: Machine, port: Port) -> str:
     return machine.target(f"{RDMA}/{port.device}/device/driver")
 
 
-def own(machine: Machine) -> tuple[Port, ...]:
+def own_ports(machine: Machine) -> tuple[Port, ...]:
     """Ports that this machine uses itself.
 
-    Excludes virtual functions whose physical function is here, which are for guests and pods, and Azure's accelerated networking, which is
-    for TCP.
+    Excludes virtual functions whose physical function is here, which are for guests and pods, and
+    Azure's accelerated networking, which is for TCP.
     """
     real = tuple(port for port in machine.ports if machine.link(f"{RDMA}/{port.device}/device/physfn") is None)
     return tuple(port for port in real or machine.ports if not _synthetic(machine, port))
@@ -45,7 +49,7 @@ def _synthetic(machine: Machine, port: Port) -> bool:
 
 def cabled(machine: Machine) -> tuple[Port, ...]:
     """Own ports, except those of a cloud's virtual network."""
-    return tuple(port for port in own(machine) if driver(machine, port) not in CLOUD)
+    return tuple(port for port in own_ports(machine) if driver(machine, port) not in CLOUD)
 
 
 def roce(machine: Machine) -> tuple[Port, ...]:
@@ -54,7 +58,10 @@ def roce(machine: Machine) -> tuple[Port, ...]:
 
 
 def gpu_server(machine: Machine) -> bool:
-    """Whether this is bare metal with GPUs, whose Ethernet cards should have RDMA. Elsewhere they may be for TCP only."""
+    """Whether this is bare metal with GPUs, whose Ethernet cards should have RDMA.
+
+    Elsewhere they may be for TCP only.
+    """
     return not machine.hypervisor and any(device.gpu for device in read_devices(machine).values())
 
 
@@ -67,14 +74,18 @@ def gbits(machine: Machine, port: Port) -> float:
 def fabric(machine: Machine) -> tuple[Port, ...]:
     """The active RoCE ports that collectives use.
 
-    Excludes ports of a different model than the fastest active port (RoCE or InfiniBand) with at most half its rate.
+    Excludes ports of a different model than the fastest active port (RoCE or InfiniBand) with at
+    most half its rate.
     """
     active = [port for port in cabled(machine) if port.active]
     fastest = max((gbits(machine, port) for port in active), default=0.0)
-    like = {
-        port.name for group in kinds(machine, active).values() if any(gbits(machine, one) == fastest for one in group) for port in group
-    }
-    return tuple(port for port in active if port.roce and (port.name in like or not 0 < gbits(machine, port) <= SLOW * fastest))
+    of_fastest_model: set[str] = set()
+    for group in by_model(machine, active).values():
+        if fastest in {gbits(machine, port) for port in group}:
+            of_fastest_model |= {port.name for port in group}
+    slow = {port.name for port in active if 0 < gbits(machine, port) <= SLOW * fastest}
+    unused = slow - of_fastest_model
+    return tuple(port for port in active if port.roce and port.name not in unused)
 
 
 def no_fabric(machine: Machine) -> str:
@@ -88,7 +99,10 @@ def no_fabric(machine: Machine) -> str:
 
 @once
 def hardware(machine: Machine, port: Port) -> tuple[str, ...]:
-    """The hardware interfaces of a port; several for a bonded device, none if they are in another namespace."""
+    """The hardware interfaces of a port.
+
+    Several for a bonded device, none if they are in another namespace.
+    """
     names = carriers(machine.interfaces, port.netdev)
     sharing = [other for other in machine.ports if other.netdev and set(carriers(machine.interfaces, other.netdev)) & set(names)]
     if len(sharing) < 2:
@@ -127,7 +141,7 @@ def tagged(machine: Machine, netdev: str) -> bool:
     return any("DEVTYPE=vlan" in (machine.text(f"{NET}/{name}/uevent") or "") for name in uppers(machine, netdev))
 
 
-def kinds(machine: Machine, ports: Sequence[Port]) -> dict[str, list[Port]]:
+def by_model(machine: Machine, ports: Sequence[Port]) -> dict[str, list[Port]]:
     """Ports by the part number of their card, or else its type; ports with neither are omitted."""
     found: dict[str, list[Port]] = {}
     for port in ports:
@@ -139,7 +153,10 @@ def kinds(machine: Machine, ports: Sequence[Port]) -> dict[str, list[Port]]:
 
 
 def counts(machine: Machine, port: Port, files: Sequence[str], pattern: str) -> list[Count] | str:
-    """Counters of a port, from its sysfs files and the statistics of its interfaces; a string says why there are none."""
+    """Counters of a port, from its sysfs files and the statistics of its interfaces.
+
+    A text says why there are none.
+    """
     found, reason = _counters(machine, port, files, pattern)
     if found and machine.earlier:
         found = with_rises(found, _counters(machine.earlier, port, files, pattern)[0])
@@ -164,10 +181,37 @@ def _counters(machine: Machine, port: Port, files: Sequence[str], pattern: str) 
     return found, reason
 
 
+def per_port(
+    row: CheckRow, files: Sequence[str], statistics: str, *, ethernet: bool = False
+) -> Callable[[Callable[[Machine, Port, list[Count]], Found]], Check]:
+    """Makes a function that judges the counters of a port the check of `row`; see `each_port`."""
+
+    def register(judge: Callable[[Machine, Port, list[Count]], Found]) -> Check:
+        @check(row)
+        @wraps(judge)
+        def judge_all(machine: Machine) -> Iterator[Found]:
+            def judge_port(port: Port, counters: list[Count]) -> Found:
+                return judge(machine, port, counters)
+
+            return each_port(machine, files, statistics, judge_port, ethernet=ethernet)
+
+        return judge_all
+
+    return register
+
+
 def each_port(
-    machine: Machine, files: Sequence[str], pattern: str, judge: Callable[[Port, list[Count]], Found], *, ethernet: bool = False
+    machine: Machine,
+    files: Sequence[str],
+    pattern: str,
+    judge: Callable[[Port, list[Count]], Found],
+    *,
+    ethernet: bool = False,
 ) -> Iterator[Found]:
-    """One finding for each cabled port from its counters; skip without ports, unknown if its counters cannot be read."""
+    """One finding for each cabled port from its counters.
+
+    Skip without ports, unknown if its counters cannot be read.
+    """
     ports = roce(machine) if ethernet else cabled(machine)
     if not ports:
         yield skipped("no RoCE port" if ethernet else "no RDMA port with a cable")
@@ -184,7 +228,7 @@ def total(found: Sequence[Count], pattern: str) -> int:
     return sum(count.value for count in found if re.fullmatch(pattern, count.name))
 
 
-def evidence(found: Sequence[Count], pattern: str = ".*", expected: str = "0") -> tuple[Evidence, ...]:
+def counter_evidence(found: Sequence[Count], pattern: str = ".*", expected: str = "0") -> tuple[Evidence, ...]:
     """The nonzero counters with such names; if all are 0, only the first."""
     chosen = [count for count in found if re.fullmatch(pattern, count.name)]
     some = [count for count in chosen if count.value]

@@ -1,32 +1,52 @@
-"""Whether GPUs behind NVSwitch have joined their fabric."""
+"""The fabric of NVSwitches: its state, its manager, and IMEX between hosts."""
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, failed, passed, unanswered, warned
-from busbw.check.gpu.each import confined
+from busbw.check.base import check, failed, judged, not_offered, passed, skipped, unanswered, warned
+from busbw.check.gpu.per_gpu import confined
 from busbw.check.machine import Machine
 from busbw.check.nvlink.linked import switched
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
+from busbw.core.sizes import counted
 from busbw.host.gpu_health import Fabric, GpuHealth
-from busbw.host.nvidia_services import ABSENT, FABRIC_MANAGER, services, states
+from busbw.host.nvidia_services import (
+    ABSENT,
+    FABRIC_MANAGER,
+    fabric_manager,
+    imex,
+    imex_domain,
+    imex_nodes,
+    services,
+    states,
+    version,
+)
+from busbw.host.nvml_health import read_health
 
 RACK = "NVIDIA GB"  # GB200 and GB300 NVL72
-OUTSIDE = "check the fabric manager of the rack (NMX-Controller on an NVLink switch tray) and its log"
+RACK_FIX = "check the fabric manager of the rack (NMX-Controller on an NVLink switch tray) and its log"
 FAILED = "failed"  # of systemd: the service ended with an error
 COMPLETED, NOT_SUPPORTED, SUCCESS, TRUE = 3, 0, 0, 1
 STATES = {1: "Not started", 2: "In progress", 3: "Completed"}  # nvml.h, NVML_GPU_FABRIC_STATE_*
 # nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_*: the shift of each field of two bits.
-HEALTH = {0: "degraded bandwidth", 2: "route recovery in progress", 4: "route unhealthy", 6: "access timeout recovery in progress"}
+HEALTH = {
+    0: "degraded bandwidth",
+    2: "route recovery in progress",
+    4: "route unhealthy",
+    6: "access timeout recovery in progress",
+}
 
-ROW = CheckRow(
+FABRIC = CheckRow(
     id="BW033",
     name="nvlink-fabric",
     layer=Layer.NVLINK,
     title="fabric state of GPUs behind NVSwitch",
-    right="Completed, with status success and no problem in the health mask; the fabric manager has not failed, and before Hopper it "
-    "is active",
-    why="Until the fabric manager has configured the NVSwitches, CUDA fails with error 802, system not yet initialized. Each GPU by "
-    "itself looks healthy: one site took 20 days to notice that its fabric manager was down.",
+    right="Completed, with status success and no problem in the health mask; the fabric manager "
+    "has not failed, and before Hopper it is active",
+    why="Until the fabric manager has configured the NVSwitches, CUDA fails with error 802, "
+    "system not yet initialized. Each GPU by itself looks healthy: one site took 20 days to "
+    "notice that its fabric manager was down.",
     fix="systemctl start nvidia-fabricmanager; journalctl -u nvidia-fabricmanager; its version must match the driver",
     stays="systemctl enable nvidia-fabricmanager starts it at each boot",
     reads=("nvmlDeviceGetGpuFabricInfoV", "systemctl show nvidia-fabricmanager"),
@@ -34,29 +54,39 @@ ROW = CheckRow(
 )
 
 
-def look(machine: Machine) -> Iterator[Found]:
+@check(FABRIC)
+def check_fabric(machine: Machine) -> Iterator[Found]:
     """Each GPU behind NVSwitch, or the service if the GPUs do not report it."""
     gpus, missing = switched(machine)
     if missing:
         yield missing
     mute = [gpu for gpu in gpus if gpu.fabric is None or gpu.fabric.state == NOT_SUPPORTED]
     if mute:
-        yield _service(machine, ", ".join(gpu.label for gpu in mute))
-    elif gpus and (stopped := _stopped(machine)):
+        yield _judge_service(machine, ", ".join(gpu.label for gpu in mute))
+    elif gpus and (stopped := _service_failed(machine)):
         yield stopped
     for gpu in gpus:
         if gpu.fabric and gpu not in mute:
-            yield _judge(gpu, gpu.fabric)
+            yield _judge_fabric(gpu, gpu.fabric)
 
 
-def _judge(gpu: GpuHealth, fabric: Fabric) -> Found:
+def _judge_fabric(gpu: GpuHealth, fabric: Fabric) -> Found:
     state = STATES.get(fabric.state, str(fabric.state))
-    evidence = Evidence(f"nvmlDeviceGetGpuFabricInfoV, {gpu.label}", f"{state}, status {fabric.status}", "Completed, status 0")
-    fix = OUTSIDE if gpu.name.startswith(RACK) or fabric.cluster else ROW.fix
+    evidence = Evidence(
+        f"nvmlDeviceGetGpuFabricInfoV, {gpu.label}",
+        f"{state}, status {fabric.status}",
+        "Completed, status 0",
+    )
+    fix = RACK_FIX if gpu.name.startswith(RACK) or fabric.cluster else FABRIC.fix
     if fabric.state != COMPLETED:
         return failed(gpu.label, f"fabric state {state}: CUDA fails with error 802", evidence, fix=fix)
     if fabric.status != SUCCESS:
-        return failed(gpu.label, f"the GPU could not join its fabric: status {fabric.status}", evidence, fix=fix)
+        return failed(
+            gpu.label,
+            f"the GPU could not join its fabric: status {fabric.status}",
+            evidence,
+            fix=fix,
+        )
     problems = [text for shift, text in HEALTH.items() if fabric.health_mask >> shift & 3 == TRUE]
     if problems:
         seen = Evidence(f"health mask, {gpu.label}", f"{fabric.health_mask:#x}", "no problem")
@@ -64,25 +94,161 @@ def _judge(gpu: GpuHealth, fabric: Fabric) -> Found:
     return passed(gpu.label, f"fabric state {state}", evidence)
 
 
-def _stopped(machine: Machine) -> Found | None:
-    """The finding if the service failed after the GPUs joined. One that is inactive may run elsewhere, such as in a container."""
+def _service_failed(machine: Machine) -> Found | None:
+    """The finding if the service failed after the GPUs joined.
+
+    One that is inactive may run elsewhere, such as in a container.
+    """
     state = states(machine.call("nvidia_services", services).text or "").get(FABRIC_MANAGER, "")
     if state != FAILED:
         return None
     evidence = Evidence(f"systemctl show {FABRIC_MANAGER}", state, "active")
-    return failed("", "the fabric manager failed after the GPUs joined their fabric: no new job can start on them", evidence, fix=ROW.fix)
+    return failed(
+        "",
+        "the fabric manager failed after the GPUs joined their fabric: no new job can start on them",
+        evidence,
+        fix=FABRIC.fix,
+    )
 
 
-def _service(machine: Machine, named: str) -> Found:
+def _judge_service(machine: Machine, named: str) -> Found:
     reading = machine.call("nvidia_services", services)
     state = states(reading.text or "").get(FABRIC_MANAGER, "")
     evidence = Evidence(f"systemctl show {FABRIC_MANAGER}", state or reading.reason, "active")
     if state == "active":
-        return passed("", f"the fabric manager is active; the driver reports no fabric state for {named}", evidence)
-    if state in ("", ABSENT) or machine.hypervisor or confined(machine):  # it can run in a container of NVIDIA's GPU operator
+        return passed(
+            "",
+            f"the fabric manager is active; the driver reports no fabric state for {named}",
+            evidence,
+        )
+    # It can run in a container of NVIDIA's GPU operator.
+    if state in ("", ABSENT) or machine.hypervisor or confined(machine):
         message = f"the driver reports no fabric state for {named}, and the fabric manager is not visible here"
         return unanswered("", message, reading.reason or "it has no such service", evidence)
-    return failed("", f"the fabric manager is {state}: CUDA fails with error 802", evidence, fix=ROW.fix)
+    return failed("", f"the fabric manager is {state}: CUDA fails with error 802", evidence, fix=FABRIC.fix)
 
 
-CHECK = Check(ROW, look)
+FABRIC_MANAGER_VERSION = CheckRow(
+    id="BW034",
+    name="nvlink-fabric-manager-version",
+    layer=Layer.NVLINK,
+    title="version of the fabric manager",
+    right="the same as the driver",
+    why="A fabric manager whose version differs from the driver does not start. After the next reboot CUDA fails with error 802.",
+    fix="drain the host, as a restart ends all jobs on its GPUs; install nvidia-fabricmanager "
+    "{driver} instead of {has}; then: systemctl restart nvidia-fabricmanager",
+    stays="yes, if driver and fabric manager are updated together: hold both packages",
+    reads=("nv-fabricmanager --version", "nvmlSystemGetDriverVersion"),
+    sources=("Fabric Manager user guide, installation",),
+)
+
+
+@check(FABRIC_MANAGER_VERSION)
+def check_fabric_manager_version(machine: Machine) -> Iterator[Found]:
+    """The installed fabric manager; in a virtual machine it may run outside."""
+    gpus, missing = switched(machine)
+    if missing:
+        yield missing
+        return
+    driver = read_health(machine).driver
+    reading = machine.call("fabricmanager_version", fabric_manager)
+    has = version(reading.text or "")
+    if not has and any(gpu.fabric and gpu.fabric.cluster for gpu in gpus):
+        yield skipped("no fabric manager here: an NVLink domain of several hosts may be managed elsewhere")
+    elif not has and (machine.hypervisor or confined(machine)):
+        yield skipped(f"no fabric manager in {confined(machine) or 'this virtual machine'}: it may run outside")
+    elif not has or not driver:
+        what = "the driver" if has else "the fabric manager"
+        yield unanswered(
+            "",
+            f"the version of {what} cannot be read: {reading.reason or 'not reported'}",
+            reading.reason or "it has no version",
+        )
+    else:
+        yield judged(
+            right=has == driver,
+            subject="",
+            good=f"fabric manager and driver are {has}",
+            bad=f"fabric manager {has}, but driver {driver}",
+            evidence=(Evidence("nv-fabricmanager --version", has, driver),),
+            fix=filled(FABRIC_MANAGER_VERSION.fix, driver=driver, has=has),
+            fails=True,
+        )
+
+
+CHANNELS = "/dev/nvidia-caps-imex-channels"
+IMEX_COMMAND = "nvidia-imex-ctl -N"
+READY, UP = "READY", "UP"
+MAKE_CHANNEL = f"mkdir -p {CHANNELS}; mknod {CHANNELS}/channel0 c $(grep imex-channels /proc/devices | cut -d' ' -f1) 0"
+NAMED_NODES = 3  # nodes in a message
+
+IMEX = CheckRow(
+    id="BW035",
+    name="nvlink-imex",
+    layer=Layer.NVLINK,
+    title="IMEX, on hosts that share one NVLink domain (GB200 NVL72)",
+    right=f"{CHANNELS} has a channel, the domain is {UP} and all its nodes are {READY}",
+    why="Without IMEX, NCCL silently uses the NICs between hosts instead of NVLink.",
+    fix="end the jobs of the domain, then on all nodes of /etc/nvidia-imex/nodes_config.cfg: systemctl restart nvidia-imex",
+    stays="systemctl enable nvidia-imex (not in Kubernetes, where ComputeDomains start it); "
+    "for the channel, the option NVreg_CreateImexChannel0=1 of the module nvidia",
+    reads=(f"{CHANNELS}/channel*", IMEX_COMMAND, "nvmlDeviceGetGpuFabricInfoV"),
+    sources=("NVIDIA IMEX service for NVLink networks, user guide",),
+)
+
+
+@check(IMEX)
+def check_imex(machine: Machine) -> Iterator[Found]:
+    """The channels, the domain and its nodes."""
+    gpus, missing = switched(machine)
+    if missing:
+        yield missing
+        return
+    if not any(gpu.fabric and gpu.fabric.cluster for gpu in gpus):
+        known = any(gpu.fabric for gpu in gpus)
+        yield (
+            skipped("the NVLink domain of this machine has no other hosts")
+            if known
+            else not_offered("", "NVML reports no fabric for these GPUs")
+        )
+        return
+    yield _judge_channels(machine)
+    yield from _judge_domain(machine)
+
+
+def _judge_channels(machine: Machine) -> Found:
+    names = [name for name in machine.names(CHANNELS) if name.startswith("channel")]
+    evidence = Evidence(CHANNELS, ", ".join(names[:NAMED_NODES]) or "no channel", "channel0 or another one")
+    if names:
+        return passed("", f"{counted(len(names), 'IMEX channel')}", evidence)
+    return warned(
+        "",
+        "no IMEX channel: NCCL uses the NICs between hosts, not NVLink",
+        evidence,
+        fix=MAKE_CHANNEL,
+    )
+
+
+def _judge_domain(machine: Machine) -> Iterator[Found]:
+    reading = machine.call("imex", imex)
+    nodes, domain = imex_nodes(reading.text or ""), imex_domain(reading.text or "")
+    bad = {address: state for address, state in nodes.items() if state != READY}
+    evidence = Evidence(
+        IMEX_COMMAND,
+        f"domain {domain or 'not reported'}, {len(nodes) - len(bad)} of {len(nodes)} nodes {READY}",
+        f"{UP}, all {READY}",
+    )
+    # The state of the domain alone does not say that all nodes are ready.
+    if not nodes and domain in (
+        "",
+        UP,
+    ):
+        reason = reading.reason or "no node in the answer"
+        yield unanswered("", f"the state of IMEX cannot be read: {reason}", reason, fix=IMEX_COMMAND)
+    elif bad:
+        named = ", ".join(f"{address} {state}" for address, state in list(bad.items())[:NAMED_NODES])
+        yield warned("", f"{counted(len(bad), 'IMEX node')} not {READY}: {named}", evidence, fix=IMEX.fix)
+    elif domain != UP:
+        yield warned("", f"the IMEX domain is {domain or 'in an unknown state'}", evidence, fix=IMEX.fix)
+    else:
+        yield passed("", f"IMEX domain {UP}, {counted(len(nodes), 'node')} {READY}", evidence)

@@ -2,32 +2,42 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import Check, failed, passed, skipped, warned
+from busbw.check.base import check, failed, passed, skipped, warned
 from busbw.check.machine import Machine
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.pcie.under_load import GPUDIRECT_LOOPBACK
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
 from busbw.host.pci import DEVICES, at
 
 CLASS, NVME_CLASS = "/sys/class/nvme", "0x010802"
 LIVE, PASSING = "live", ("new", "resetting", "connecting")
 GONE = b"\xff\xff"
 
-ROW = CheckRow(
+NVME = CheckRow(
     id="BW264",
     name="nvme",
     layer=Layer.PCIE,
     title="NVMe drives: controllers, compared with PCI, their state and temperature warning",
     right="each drive that PCI shows has a controller, which is live and has no temperature warning",
-    why="A drive that died is missing from the scratch or cache volume: jobs fail or read their data over the network, slower than on "
-    "other hosts.",
+    why="A drive that died is missing from the scratch or cache volume: jobs fail or read their "
+    "data over the network, slower than on other hosts.",
     fix="dmesg -T | grep -e nvme -e {bdf}; nvme smart-log /dev/{name}; drain the host, power it off, and reseat or replace the drive",
     stays="depends on the hardware",
-    reads=(f"{CLASS}/*/{{state,address,transport,model}}", f"{CLASS}/*/hwmon*/temp1_{{alarm,input}}", f"{DEVICES}/*/{{class,driver,nvme}}"),
-    sources=("Linux, drivers/nvme/host/{core,sysfs,hwmon}.c", "NVM Express Base Specification, critical warning"),
+    reads=(
+        f"{CLASS}/*/{{state,address,transport,model}}",
+        f"{CLASS}/*/hwmon*/temp1_{{alarm,input}}",
+        f"{DEVICES}/*/{{class,driver,nvme}}",
+    ),
+    sources=(
+        "Linux, drivers/nvme/host/{core,sysfs,hwmon}.c",
+        "NVM Express Base Specification, critical warning",
+    ),
 )
 
 
-def look(machine: Machine) -> Iterator[Found]:
+@check(NVME, after=GPUDIRECT_LOOPBACK)
+def check_nvme(machine: Machine) -> Iterator[Found]:
     """Each controller, then each drive on PCI without one."""
     controllers = {
         name: machine.text(f"{CLASS}/{name}/address") or "" for name in machine.names(CLASS) if name.removeprefix("nvme").isdecimal()
@@ -37,33 +47,49 @@ def look(machine: Machine) -> Iterator[Found]:
     if not controllers and not without:
         yield skipped("no NVMe drive of this machine")
     for name, address in controllers.items():
-        yield _judge(machine, name, address)
+        yield _judge_controller(machine, name, address)
     for bdf in without:
-        yield _without(machine, bdf)
+        yield _judge_without_controller(machine, bdf)
 
 
 def _unclaimed(machine: Machine, bdf: str) -> bool:
-    """Whether a drive that no controller names should have one here. Older kernels give no address: the device then has a folder."""
-    return not machine.names(f"{at(bdf)}/nvme") and machine.target(f"{at(bdf)}/driver") in ("", "nvme")
+    """Whether a drive that no controller names should have one here.
+
+    Older kernels give no address: the device then has a folder.
+    """
+    return not machine.names(f"{at(bdf)}/nvme") and machine.target(f"{at(bdf)}/driver") in (
+        "",
+        "nvme",
+    )
 
 
-def _judge(machine: Machine, name: str, address: str) -> Found:
+def _judge_controller(machine: Machine, name: str, address: str) -> Found:
     path = f"{CLASS}/{name}/state"
     reading = machine.read(path)
-    state, fix = reading.text or "", filled(ROW.fix, bdf=address or name, name=name)
+    state, fix = reading.text or "", filled(NVME.fix, bdf=address or name, name=name)
     model = machine.text(f"{CLASS}/{name}/model") or "drive"
     evidence = Evidence(path, state or reading.reason, LIVE)
     if state in PASSING:
-        return warned(name, f"its controller is {state}: if it is again at the next check, the drive has errors", evidence, fix=fix)
+        return warned(
+            name,
+            f"its controller is {state}: if it is again at the next check, the drive has errors",
+            evidence,
+            fix=fix,
+        )
     if state != LIVE:
         return failed(name, f"its controller is {state or 'not readable'}", evidence, fix=fix)
-    if alarm := _alarm(machine, f"{CLASS}/{name}"):
-        return warned(name, f"it warns of its temperature{alarm.seen}", Evidence(alarm.where, "1", "0"), fix=fix)
+    if alarm := _temperature_alarm(machine, f"{CLASS}/{name}"):
+        return warned(
+            name,
+            f"it warns of its temperature{alarm.seen}",
+            Evidence(alarm.where, "1", "0"),
+            fix=fix,
+        )
     return passed(name, f"{model} is live", evidence)
 
 
-def _alarm(machine: Machine, folder: str) -> Evidence | None:
-    """The critical warning of the drive for its temperature, the only one that the kernel shows without a tool."""
+def _temperature_alarm(machine: Machine, folder: str) -> Evidence | None:
+    """The drive's critical warning of its temperature; the kernel shows no other without a tool."""
     sensors = [name for name in machine.names(folder) if name.startswith("hwmon")]
     sensors += [f"hwmon/{name}" for name in machine.names(f"{folder}/hwmon")]
     for sensor in sensors:
@@ -74,7 +100,7 @@ def _alarm(machine: Machine, folder: str) -> Evidence | None:
     return None
 
 
-def _without(machine: Machine, bdf: str) -> Found:
+def _judge_without_controller(machine: Machine, bdf: str) -> Found:
     gone = (machine.read(f"{at(bdf)}/config").data or b"").startswith(GONE)
     what = "the drive does not respond on PCI" if gone else "PCI shows a drive, but it has no controller: the driver gave up on it"
     bound = machine.target(f"{at(bdf)}/driver")
@@ -82,8 +108,5 @@ def _without(machine: Machine, bdf: str) -> Found:
         bdf,
         what,
         Evidence(f"{at(bdf)}/driver", bound or "no driver", "nvme, with a controller"),
-        fix=filled(ROW.fix, bdf=bdf, name="nvmeN"),
+        fix=filled(NVME.fix, bdf=bdf, name="nvmeN"),
     )
-
-
-CHECK = Check(ROW, look)

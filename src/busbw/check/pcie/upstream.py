@@ -1,15 +1,17 @@
-"""The links and bridges between devices and the CPU."""
+"""The links and bridges between devices and the CPU, and their configuration spaces."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from busbw.check.base import skipped, unknown, unread
+from busbw.check.base import broken, skipped, unanswered, unknown, unread
 from busbw.check.machine import Machine
-from busbw.check.parts import Part, gpus, nics, slots
-from busbw.core.checking import Evidence, Found
+from busbw.check.overall import AS_ROOT
+from busbw.check.pcie_devices import Part, gpus, nics, slots
+from busbw.check.types import Evidence, Found
 from busbw.host.pci import AMD, Link, at, links, read_link, shared
-from busbw.host.pci_config import read_config
+from busbw.host.pci_config import Config, read_config
+from busbw.host.source import Reading
 
 CONFIG = "/sys/bus/pci/devices/*/config"
 BRIDGES = "the target of /sys/bus/pci/devices/*"
@@ -17,7 +19,10 @@ BRIDGES = "the target of /sys/bus/pci/devices/*"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A link between a part and the root port. `upper` and `above` are None if the upper end is unknown."""
+    """A link between a part and the root port.
+
+    `upper` and `above` are None if the upper end is unknown.
+    """
 
     part: Part
     lower: str
@@ -37,7 +42,10 @@ class Step:
 
 
 def upstream(machine: Machine) -> Iterator[tuple[Part, list[Step]]]:
-    """For each slot of GPUs and network controllers: the links up to the root port that no earlier part has."""
+    """For each slot of GPUs and network controllers: its links up to the root port.
+
+    A link that several parts share is with the first.
+    """
     seen: set[str] = set()
     for part in slots(gpus(machine) + nics(machine)):
         fresh = [(upper, lower) for upper, lower in links(part.device) if lower not in seen]
@@ -45,16 +53,32 @@ def upstream(machine: Machine) -> Iterator[tuple[Part, list[Step]]]:
         yield (
             part,
             [
-                Step(part, lower, read_link(machine, lower), upper or None, read_link(machine, upper) if upper else None)
+                Step(
+                    part,
+                    lower,
+                    read_link(machine, lower),
+                    upper or None,
+                    read_link(machine, upper) if upper else None,
+                )
                 for upper, lower in fresh
             ],
         )
 
 
 def nearest(gpu: Part, others: list[Part], machine: Machine) -> Part | None:
-    """The network controller that shares the most bridges with the GPU, preferably on its NUMA node; None if there is none."""
+    """The network controller that shares the most bridges with the GPU; None if there is none.
+
+    Of several, one on the GPU's NUMA node.
+    """
     node = machine.text(f"{gpu.path}/numa_node")
-    return max(others, key=lambda nic: (shared(gpu.device, nic.device), machine.text(f"{nic.path}/numa_node") == node), default=None)
+    return max(
+        others,
+        key=lambda nic: (
+            shared(gpu.device, nic.device),
+            machine.text(f"{nic.path}/numa_node") == node,
+        ),
+        default=None,
+    )
 
 
 def amd_host(machine: Machine, part: Part) -> bool:
@@ -85,4 +109,55 @@ def no_link(machine: Machine, part: Part, what: str) -> Found:
     if reading.text is None:
         return unread(part.name, reading, f"the {what} of its link")
     shown = Evidence(path, reading.text, f"a {what}")
-    return unknown(part.name, f"it does not show the {what} of its link, as after a fall off the bus", shown, fix="lspci -vv; dmesg | tail")
+    return unknown(
+        part.name,
+        f"it does not show the {what} of its link, as after a fall off the bus",
+        shown,
+        fix="lspci -vv; dmesg | tail",
+    )
+
+
+EXPRESS_READ, EXTENDED_READ = "PCI Express capability", "extended capabilities"
+
+
+@dataclass
+class Configs:
+    """What could be read by address, and the reasons for the rest.
+
+    `root`: the reads were made as root.
+    """
+
+    root: bool
+    read: dict[str, Config] = field(default_factory=dict)
+    reasons: list[str] = field(default_factory=list)
+
+    def unread(self, subject: str = "") -> list[Found]:
+        """One unknown finding for all that could not be read."""
+        if not self.reasons:
+            return []
+        more = f" (and {len(self.reasons) - 1} more)" if len(self.reasons) > 1 else ""
+        first = next((reason for reason in self.reasons if broken(Reading(None, reason))), self.reasons[0])
+        return [unanswered(subject, f"{first}{more}", first, fix="" if self.root else AS_ROOT)]
+
+
+def express(machine: Machine, addresses: Iterable[str]) -> Configs:
+    """Configuration spaces with a readable PCI Express capability."""
+    return _configs(machine, addresses, extended=False)
+
+
+def extended(machine: Machine, addresses: Iterable[str]) -> Configs:
+    """Configuration spaces that reach to the extended capabilities."""
+    return _configs(machine, addresses, extended=True)
+
+
+def _configs(machine: Machine, addresses: Iterable[str], *, extended: bool) -> Configs:
+    configs = Configs(machine.root)
+    for bdf in addresses:
+        config = read_config(machine, bdf)
+        if isinstance(config, str):
+            configs.reasons.append(config)
+        elif not (config.extended if extended else config.control is not None):
+            configs.reasons.append(f"the configuration space of {bdf} shows no {EXTENDED_READ if extended else EXPRESS_READ}")
+        else:
+            configs.read[bdf] = config
+    return configs

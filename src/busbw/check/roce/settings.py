@@ -1,19 +1,23 @@
-"""What the RoCE checks share: the settings of each hardware interface, and how to make them permanent."""
+"""What the RoCE checks share: the settings of each interface, and what makes them permanent."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import wraps
 
+from busbw.check.base import Check, check, skipped
 from busbw.check.machine import Machine, Port
 from busbw.check.nccl import settings as nccl
 from busbw.check.nic.links import driver, fabric, hardware, no_fabric, tagged
+from busbw.check.types import Found
+from busbw.core.check_row import CheckRow
 from busbw.core.sizes import parse_int
 from busbw.host.dcb import PRIORITIES, Dcb
 from busbw.host.roce_qos import Qos, parse_traffic_class, rdma_cm_path, read_qos, traffic_class_path
 from busbw.host.source import once
 
 STAYS = (
-    "lost at the next reboot: run it from a systemd unit after the driver is loaded, from a udev rule for the interface, "
-    "or set it with the NIC Configuration Operator (Kubernetes)"
+    "after reboot: lost; run it from a systemd unit after the driver is loaded, from a udev "
+    "rule for the interface, or set it with the NIC Configuration Operator (Kubernetes)"
 )
 NCCL_TC, MOST_TC = "NCCL_IB_TC", 255
 OFED = "only NVIDIA's driver (DOCA-OFED) has these files"
@@ -40,6 +44,24 @@ def settings(machine: Machine) -> tuple[Setting, ...]:
     return tuple(found)
 
 
+def per_interface(row: CheckRow) -> Callable[[Callable[[Machine, Setting], Found]], Check]:
+    """Makes a function that judges an interface of a RoCE port the check of `row`."""
+
+    def register(judge: Callable[[Machine, Setting], Found]) -> Check:
+        @check(row)
+        @wraps(judge)
+        def judge_all(machine: Machine) -> Iterator[Found]:
+            found = settings(machine)
+            if not found:
+                yield skipped(absent(machine))
+            for setting in found:
+                yield judge(machine, setting)
+
+        return judge_all
+
+    return register
+
+
 def absent(machine: Machine) -> str:
     """Why there are no settings."""
     return "no RoCE port with an interface here" if fabric(machine) else no_fabric(machine)
@@ -59,16 +81,20 @@ def sent_class(machine: Machine, port: Port) -> tuple[int | None, str]:
     forced = parse_traffic_class(machine.text(path) or "")
     if forced is not None:
         return forced, path
-    every = nccl.settings(machine)
-    setting = (every or {}).get(NCCL_TC)
+    if machine.environment is None:
+        return None, f"${NCCL_TC}"
+    setting = nccl.settings(machine).get(NCCL_TC)
     if setting is None:
-        return (None, f"${NCCL_TC}") if every is None else (0, f"${NCCL_TC}, which is not set")
+        return 0, f"${NCCL_TC}, which is not set"
     value = parse_int(setting.value)
     return (value if 0 <= value <= MOST_TC else None), setting.evidence().where
 
 
 def values(machine: Machine, setting: Setting) -> dict[str, str]:
-    """All settings as text, which should be equal on all ports of a fabric; '' if one cannot be read."""
+    """All settings as text, which should be equal on all ports of a fabric.
+
+    '' if one cannot be read.
+    """
     qos, port = setting.qos, setting.port
     dcb = qos.dcb if isinstance(qos.dcb, Dcb) else Dcb()
     return {

@@ -1,47 +1,47 @@
-"""Whether the traffic class of RDMA packets has flow control."""
+"""The traffic class of RDMA packets, and the priorities that they used."""
 
-from collections.abc import Iterator
-
-from busbw.check.base import Check, broken, not_offered, passed, skipped, unread, warned
+from busbw.check.base import broken, not_offered, passed, skipped, unanswered, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import READS
-from busbw.check.roce.settings import STAYS, Setting, absent, listed, sent_class, settings
-from busbw.core.checking import CheckRow, Evidence, Found, Layer
-from busbw.core.shell_words import filled
+from busbw.check.roce.settings import STAYS, Setting, listed, per_interface, sent_class
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
+from busbw.host.ethtool import statistics
 from busbw.host.roce_qos import decoded, traffic_class_path
 
-ROW = CheckRow(
+TRAFFIC_CLASS = CheckRow(
     id="BW095",
     name="roce-traffic-class",
     layer=Layer.ROCE,
     title="traffic class of NCCL's packets",
     right="its DSCP maps to a priority with flow control",
-    why="NCCL uses traffic class 0 unless NCCL_IB_TC or the driver sets another. Packets outside the lossless class are dropped when "
-    "buffers are full.",
+    why="NCCL uses traffic class 0 unless NCCL_IB_TC or the driver sets another. Packets outside "
+    "the lossless class are dropped when buffers are full.",
     fix="echo {value} > /sys/class/infiniband/{device}/tc/{port}/traffic_class; or in the job script: export NCCL_IB_TC={value}",
     stays=STAYS,
-    reads=("/sys/class/infiniband/*/tc/*/traffic_class", *READS, "dcb", "/sys/class/net/*/qos/trust"),
+    reads=(
+        "/sys/class/infiniband/*/tc/*/traffic_class",
+        *READS,
+        "dcb",
+        "/sys/class/net/*/qos/trust",
+    ),
     sources=("NCCL user guide, NCCL_IB_TC", "NVIDIA DOCA-OFED, quality of service"),
 )
 
 
-def look(machine: Machine) -> Iterator[Found]:
-    """Each hardware interface of a RoCE port. The right class depends on the fabric, but it must be lossless."""
-    found = settings(machine)
-    if not found:
-        yield skipped(absent(machine))
-    for setting in found:
-        yield _judge(machine, setting)
-
-
-def _judge(machine: Machine, setting: Setting) -> Found:
+@per_interface(TRAFFIC_CLASS)
+def check_traffic_class(machine: Machine, setting: Setting) -> Found:
     qos, port = setting.qos, setting.port
     own = machine.read(traffic_class_path(port.device, port.number))
     if broken(own):
         return unread(setting.subject, own, "the traffic class")
     value, where = sent_class(machine, port)
     if value is None:
-        return not_offered(setting.subject, "the traffic class is unknown: neither the driver nor the snapshot's environment has it")
+        return not_offered(
+            setting.subject,
+            "the traffic class is unknown: neither the driver nor the snapshot's environment has it",
+        )
     priority, lossless = qos.priority(value), qos.lossless
     seen = Evidence(where, decoded(value), f"one with priority {listed(lossless)}" if lossless else "")
     if lossless == ():
@@ -51,17 +51,78 @@ def _judge(machine: Machine, setting: Setting) -> Found:
         return not_offered(setting.subject, f"traffic class {decoded(value)}; {what} cannot be read", seen)
     mapped = Evidence(qos.trust_where, f"{qos.trust}: priority {priority}", listed(lossless))
     if priority in lossless:
-        return passed(setting.subject, f"traffic class {decoded(value)} has priority {priority}, which is lossless", seen, mapped)
-    fix = filled(ROW.fix, value=_fitting(setting), device=port.device, port=port.number)
+        return passed(
+            setting.subject,
+            f"traffic class {decoded(value)} has priority {priority}, which is lossless",
+            seen,
+            mapped,
+        )
+    fix = filled(TRAFFIC_CLASS.fix, value=_lossless_class(setting), device=port.device, port=port.number)
     message = f"traffic class {decoded(value)} has priority {priority}, which has no flow control"
     return warned(setting.subject, message, seen, mapped, fix=fix)
 
 
-def _fitting(setting: Setting) -> str:
+def _lossless_class(setting: Setting) -> str:
     """A traffic class with a lossless priority and ECN; the word CLASS if none is known."""
     dcb, lossless = setting.qos.dcb, setting.qos.lossless or ()
     known = {} if isinstance(dcb, str) else dcb.dscp
-    return next((str(dscp << 2 | 2) for dscp, priority in sorted(known.items()) if priority in lossless), "CLASS")
+    return next(
+        (str(dscp << 2 | 2) for dscp, priority in sorted(known.items()) if priority in lossless),
+        "CLASS",
+    )
 
 
-CHECK = Check(ROW, look)
+ENOUGH = 10**9  # bytes
+LEAST = 0.5
+RDMA_BYTES, LOOPBACK = "tx_vport_rdma_unicast_bytes", "vport_loopback_bytes"
+
+PRIORITY_TRAFFIC = CheckRow(
+    id="BW096",
+    name="roce-priority-traffic",
+    layer=Layer.ROCE,
+    title="priorities that RDMA traffic used",
+    right="priorities with flow control sent at least half as many bytes as RDMA did",
+    why="RDMA on priority 0 means that its traffic class or the trust mode is wrong. It then has no flow control and loses packets.",
+    fix="busbw check --only roce-trust --only roce-traffic-class names the setting; then "
+    "mlnx_qos -i {netdev} shows the priority of each DSCP",
+    stays=STAYS,
+    reads=("ethtool -S: tx_prio*_bytes, tx_vport_rdma_unicast_bytes, vport_loopback_bytes", "dcb"),
+    sources=("Linux Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst",),
+)
+
+
+@per_interface(PRIORITY_TRAFFIC)
+def check_priority_traffic(machine: Machine, setting: Setting) -> Found:
+    netdev, lossless = setting.qos.netdev, setting.qos.lossless
+    values = statistics(machine, netdev)
+    if lossless == ():
+        return skipped("no priority has flow control", setting.subject)
+    unread = "bytes by priority cannot be read"
+    if isinstance(values, str):
+        return unanswered(setting.subject, f"{unread}: {values}", values)
+    if lossless is None:
+        return not_offered(setting.subject, f"{unread}: flow control")
+    if RDMA_BYTES not in values or "tx_prio0_bytes" not in values:
+        return not_offered(setting.subject, f"{unread}: its driver does not count them")
+    rdma = values[RDMA_BYTES] - values.get(LOOPBACK, 0)
+    if rdma < ENOUGH:
+        return skipped(f"RDMA sent less than {ENOUGH / 1e9:g} GB since the driver was loaded", setting.subject)
+    sent = {priority: values.get(f"tx_prio{priority}_bytes", 0) for priority in range(8)}
+    kept = sum(sent[priority] for priority in lossless)
+    most = max(sent, key=lambda priority: sent[priority])
+    evidence = (
+        Evidence(f"ethtool -S {netdev}: {RDMA_BYTES}", str(values[RDMA_BYTES])),
+        Evidence(
+            f"ethtool -S {netdev}: tx_prio{most}_bytes",
+            str(sent[most]),
+            f"most on {listed(lossless)}",
+        ),
+    )
+    if kept < LEAST * rdma:
+        message = f"RDMA sent {rdma / 1e9:.1f} GB, at most {kept / 1e9:.1f} GB of it with flow control; most used priority {most}"
+        return warned(setting.subject, message, *evidence, fix=filled(PRIORITY_TRAFFIC.fix, netdev=netdev))
+    return passed(
+        setting.subject,
+        f"RDMA sent {rdma / 1e9:.1f} GB; priority {listed(lossless)} carried {kept / 1e9:.1f} GB",
+        *evidence,
+    )

@@ -19,7 +19,7 @@ import torch.distributed as dist
 import torch.distributed.nn.functional
 from torch.distributed import distributed_c10d
 
-from busbw.accel import CommWorker, Settings, light
+from busbw.accel import CommWorker, Settings, lightcc_env
 from busbw.accel.communicator import Communicator
 from busbw.accel.mesh import Mesh, make
 from busbw.accel.methods import DENSE
@@ -89,7 +89,7 @@ def _register(process_sets: Sequence[ProcessSet]) -> None:
 
 def _settings(options: Options) -> Settings | None:
     """The settings for an optimizer's gradients. None: a plain all-reduce."""
-    settings = light.from_env(os.environ)
+    settings = lightcc_env.from_env(os.environ)
     if options.two_d and not settings.two_d:
         settings = dataclasses.replace(settings, two_d=True)
     return settings if settings.two_d or settings.method != DENSE else None
@@ -190,7 +190,7 @@ def _announce(info: RankInfo, settings: Settings | None, worker: CommWorker | No
         lines.append(f"gradients are exchanged by {settings.describe()}" + (f"; {worker.mesh.note}" if worker.mesh.note else ""))
     nothing = ", ".join(environment.unsupported(os.environ))
     lines += [f"variables without effect: {nothing}"] if nothing else []
-    lines += [f"{name} is unknown" for name in light.unknown(os.environ)]
+    lines += [f"{name} is unknown" for name in lightcc_env.unknown(os.environ)]
     fresh = [line for line in lines if line not in _named]
     _named.update(fresh)
     if info.rank == 0:

@@ -1,23 +1,16 @@
-"""What Kubernetes objects share: names, resources, and the security context of pods that only read and measure."""
+"""Values of Kubernetes objects: names, resources and node labels, checked as Kubernetes does."""
 
-import json
 import re
 from typing import Any
 
 from busbw.core.errors import UsageError
 
-SHM = "/dev/shm"
 _LABEL = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")  # RFC 1035, which a Service's name obeys
 _LABEL_LENGTH = 63  # RFC 1123
 _RESOURCE = re.compile(r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?)(?:=([1-9][0-9]*))?")
 _NODE_LABEL = re.compile(
     r"((?:[a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?)=([A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?)?"
 )
-
-
-def dump(thing: dict[str, Any]) -> str:
-    """An object as JSON, which kubectl reads."""
-    return json.dumps(thing, indent=2) + "\n"
 
 
 def metadata(name: str, namespace: str, longest: str = "") -> dict[str, Any]:
@@ -46,16 +39,6 @@ def node_selector(text: str) -> dict[str, str]:
     if match is None:
         raise UsageError(f"--node-selector {text}: not a label", "use the form KEY=VALUE; kubectl get nodes --show-labels lists labels")
     return {match.group(1): match.group(4) or ""}
-
-
-def unprivileged() -> dict[str, Any]:
-    """The securityContext of a container that reads and measures: without capabilities or privilege escalation."""
-    return {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True}
-
-
-def memory(name: str) -> dict[str, Any]:
-    """A volume for SHM. The default of 64 MiB is too small for NCCL and MPI."""
-    return {"name": name, "emptyDir": {"medium": "Memory"}}
 
 
 def _check_name(option: str, name: str, longest: str) -> None:

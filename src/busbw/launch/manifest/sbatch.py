@@ -1,10 +1,10 @@
-"""An sbatch script that runs the command on whole nodes."""
+"""An sbatch script that runs the command on whole nodes: other jobs would disturb the measurement."""
 
 import re
-import shlex
 from dataclasses import dataclass
 
 from busbw.core.errors import UsageError
+from busbw.launch.manifest.filler import fill_script
 from busbw.launch.manifest.plan import Plan
 from busbw.launch.slurm import TASKS
 
@@ -22,24 +22,25 @@ class Site:
 
 
 def text(plan: Plan, site: Site) -> str:
-    """The script. Raises UsageError for a value that sbatch could not read."""
-    options: dict[str, str | int] = {
-        "job-name": plan.name,
-        "nodes": plan.hosts,
-        "ntasks-per-node": plan.ranks_per_host,
-        "gpus-per-node": plan.gpus_per_host or "",
-        "partition": site.partition,
-        "account": site.account,
-        "time": site.time,
+    """The script. UsageError for a value that sbatch could not read."""
+    options = {
+        "name": plan.name,
+        "partition": site.partition or None,
+        "account": site.account or None,
+        "time": site.time or None,
         "output": f"{plan.name}-%j.log",
     }
     for name, value in options.items():
-        if value != "" and not _VALUE.fullmatch(str(value)):
-            raise UsageError(
-                f"--{'name' if name == 'job-name' else name} '{value}': sbatch could not read it", "use letters, digits and .,:_-"
-            )
-    lines = [f"#SBATCH --{name}={value}" for name, value in options.items() if value != ""]
-    # Other jobs on the node would disturb the measurement.
-    lines += ["#SBATCH --exclusive", "#SBATCH --mem=0"]
-    words = [*plan.command, "--slurm"] if plan.starts_itself else ["srun", "--mpi=pmix", *TASKS, *plan.command]
-    return "\n".join(["#!/bin/bash", *lines, "", f"exec {shlex.join(words)}", ""])
+        if value is not None and not _VALUE.fullmatch(value):
+            message = f"--{name} '{value}': sbatch could not read it"
+            raise UsageError(message, "use letters, digits and .,:_-")
+    starter = ["srun", "--mpi=pmix", *TASKS]
+    words = [*plan.command, "--slurm"] if plan.starts_itself else [*starter, *plan.command]
+    values = {
+        **options,
+        "hosts": plan.hosts,
+        "ranks_per_host": plan.ranks_per_host,
+        "gpus_per_host": plan.gpus_per_host or None,
+        "command": words,
+    }
+    return fill_script("sbatch.sh", values)

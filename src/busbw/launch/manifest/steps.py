@@ -1,22 +1,20 @@
-"""The steps that judge a node before a job: `busbw check`, and optionally a run that must reach a busbw."""
+"""What judges a node before a job: a Slurm prolog, and an init container with the same steps."""
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from busbw.core.exits import Exit
-
-# A failure keeps a job away, and a step that hangs, as on a broken GPU. A warning or a value that the system does not offer does not.
-BAD, UNKNOWN = int(Exit.BAD), int(Exit.UNKNOWN)
-HUNG = "124|137"  # exit codes of timeout(1): the step was ended, or had to be killed
-KILL_S = 10  # from one to the other
+from busbw.launch.manifest.filler import ShellSyntax, fill_json, fill_script
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """`check` are options of `busbw check`, `least` a run with --min-busbw or --min-percent; empty for none. `limit_s` ends a step.
+    """The steps: `busbw check`, then a run that must reach a busbw.
 
-    With `strict` a step that could not judge the node keeps a job away too.
+    `check` are options of `busbw check`. `least` is a run with --min-busbw or --min-percent, empty
+    for none. `limit_s` ends a step. A step that fails or hangs, as on a broken GPU, keeps the job
+    away; with `strict` also one that could not judge the node, but never a warning.
     """
 
     check: Sequence[str]
@@ -24,12 +22,32 @@ class Steps:
     limit_s: int
     strict: bool = False
 
-    @property
-    def bad(self) -> str:
-        """Exit codes of a step that keep a job away, as a pattern of the shell."""
-        return f"{BAD}|{UNKNOWN}" if self.strict else str(BAD)
+    def values(self) -> dict[str, Any]:
+        """The placeholders of prolog.sh and preflight.sh; `bad` are exit codes for a `case`."""
+        bad = [Exit.BAD, Exit.UNKNOWN] if self.strict else [Exit.BAD]
+        return {
+            "limit_s": self.limit_s,
+            "bad": ShellSyntax("|".join(str(int(code)) for code in bad)),
+            "check": ["busbw", "check", *self.check],
+            "least": ["busbw", "run", *self.least, "--brief"] if self.least else None,
+        }
 
-    def calls(self) -> list[str]:
-        """A line of shell for each step, which calls the function `run`."""
-        steps = [["busbw", "check", *self.check], *([["busbw", "run", *self.least, "--brief"]] if self.least else [])]
-        return [f"run {shlex.join(step)}" for step in steps]
+
+def prolog(steps: Steps) -> str:
+    """A script for Slurm, which drains a node whose prolog fails."""
+    return fill_script("prolog.sh", steps.values())
+
+
+def preflight_script(steps: Steps) -> str:
+    """The init container's script; what it prints is the container's log."""
+    return fill_script("preflight.sh", steps.values())
+
+
+def preflight(image: str, limits: dict[str, Any], steps: Steps) -> str:
+    """A patch that adds the init container to objects with a pod template (Job, StatefulSet).
+
+    It is JSON for `kubectl patch --patch-file`. `limits` are the container's devices, for example
+    `{"nvidia.com/gpu": 8}`, which the pod's containers get afterwards.
+    """
+    values = {"image": image, "limits": limits, "script": preflight_script(steps)}
+    return fill_json("preflight.json", values)

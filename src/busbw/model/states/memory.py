@@ -6,7 +6,7 @@ backward needs 10 more: the gradient of its output, and that of the activations 
 """
 
 from busbw.core.offloading import HOST_BYTES, PIECE, STAGING_BUFFERS, STATE_BYTES
-from busbw.core.states_plan import Memory, Training
+from busbw.model.states.types import Memory, Training
 
 LAYER_BYTES, INPUT_BYTES, BACKWARD_BYTES = 32, 2, 10
 BF16, FP32 = 2, 4

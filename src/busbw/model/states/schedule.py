@@ -8,8 +8,8 @@ import heapq
 from dataclasses import dataclass, field
 
 from busbw.core.offloading import UPDATE_BYTES
-from busbw.core.states_plan import Machine, Training
 from busbw.model.states.parts import ROOT, Part, on_gpu, parts, pieces
+from busbw.model.states.types import Machine, Training
 
 STEPS = 4  # simulated; the last counts
 SLOT = 2  # bytes of an element of a gradient or weight on its way

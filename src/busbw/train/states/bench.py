@@ -12,12 +12,12 @@ import torch.distributed as dist
 from busbw.accel.offloading.host_memory import available
 from busbw.accel.offloading.optimizer import StepTimes
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.training import StatesUse, Training, TrainRun, TrainSpec
 from busbw.launch.control import Control
 from busbw.measure.events import EnterPhase
 from busbw.train.loop import timed
 from busbw.train.states.methods import parse
 from busbw.train.states.trainers import Trainer, trainer
+from busbw.train.types import StatesUse, Training, TrainRun, TrainSpec
 
 SAMPLES_SEED = 1
 PLAN_FIRST = "busbw plan gpt --memory says before a run what fits"

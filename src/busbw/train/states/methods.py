@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from busbw.accel.offloading.settings import OffloadSettings
 from busbw.core.errors import UsageError
-from busbw.core.training import COMPUTE
+from busbw.train.types import COMPUTE
 
 Values = dict[str, object]
 ADAMW, OFFLOAD = "adamw", "offload"

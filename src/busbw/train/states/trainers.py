@@ -10,10 +10,10 @@ from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy
 from busbw.accel.offloading.attach import offload
 from busbw.accel.offloading.optimizer import OffloadedAdamW, StepTimes
 from busbw.core.errors import NoMeasurement
-from busbw.core.training import COMPUTE, TrainSpec
 from busbw.train.gpt import Gpt
 from busbw.train.states.methods import ADAMW, OFFLOAD, StateMethod
 from busbw.train.states.weights import built, described, fill, shard
+from busbw.train.types import COMPUTE, TrainSpec
 
 RATE = 1e-4  # learning rate
 

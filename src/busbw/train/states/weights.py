@@ -7,8 +7,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from busbw.core.training import TrainSpec
 from busbw.train.gpt import Gpt
+from busbw.train.types import TrainSpec
 
 SEED = 7
 SPREAD = 0.02  # standard deviation of matrices, as GPT-2's

@@ -8,7 +8,7 @@ use std::ffi::{CString, c_int, c_void};
 use std::ptr::null_mut;
 use std::time::Instant;
 
-use nccl_abi::profiler::{Coll, CollApi, Head, KERNEL_CH_STOP, KernelCh, ProfilerV5, event};
+use busbw_nccl_abi::profiler::{Coll, CollApi, Head, KERNEL_CH_STOP, KernelCh, ProfilerV5, event};
 
 #[repr(C)]
 struct Event<T> {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 
-use harness::{Arguments, Control, Failure, Memory, failed, process_cpu_s};
+use busbw_harness::{Arguments, Control, Failure, Memory, failed, process_cpu_s};
 
 const USAGE: &str = "usage: rawtcp serve ADDRESS PORT [--congestion NAME] [--discard]\n       \
     rawtcp run ADDRESS PORT [--streams N] [--seconds S] [--both] \

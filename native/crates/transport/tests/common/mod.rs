@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use transport::config::Config;
-use transport::{Error, Handle, Log, Receiver, Request, Sender, Transport};
+use busbw_transport::config::Config;
+use busbw_transport::{Error, Handle, Log, Receiver, Request, Sender, Transport};
 
 pub const LIMIT: Duration = Duration::from_secs(20);
 /// Position of the first listener's port in a handle.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use transport::{Error, Handle, Kind, Request, Sender, Transport};
+use busbw_transport::{Error, Handle, Kind, Request, Sender, Transport};
 
 /// Time limit of everything.
 const LIMIT: Duration = Duration::from_secs(10);

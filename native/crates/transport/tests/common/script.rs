@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use transport::config::Config;
-use transport::{Error, Handle, Kind, Listener, Log, MAX_GROUP, Receiver, Request, Transport};
+use busbw_transport::config::Config;
+use busbw_transport::{Error, Handle, Kind, Listener, Log, MAX_GROUP, Receiver, Request, Transport};
 
 /// Time limit of everything.
 const LIMIT: Duration = Duration::from_secs(10);

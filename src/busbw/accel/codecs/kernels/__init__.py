@@ -25,9 +25,9 @@ def _works(device: torch.device) -> bool:
     if importlib.util.find_spec("triton") is None:
         return False
     try:
-        from busbw.accel.codecs.kernels import kept
+        from busbw.accel.codecs.kernels import undo
 
-        kept.restore(torch.zeros(1, dtype=torch.float32, device=device), None, torch.zeros(1, dtype=torch.int32, device=device))
+        undo.restore(torch.zeros(1, dtype=torch.float32, device=device), None, torch.zeros(1, dtype=torch.int32, device=device))
     except Exception as error:  # noqa: BLE001 - plain torch works in any case
         sys.stderr.write(f"busbw accel: codecs run in plain torch, several times slower: Triton failed with {error!r}\n")
         return False

@@ -4,8 +4,8 @@ import torch
 import triton
 import triton.language as tl
 
-from busbw.accel.codecs.factors import LEAST, TINY
 from busbw.accel.codecs.kernels.tables import Factors
+from busbw.accel.codecs.powersgd_math import LEAST, TINY
 
 CELLS = 4096  # products of two columns' elements at a time
 

@@ -8,11 +8,11 @@ import triton
 import triton.language as tl
 
 from busbw.accel.codecs.base import RESIDUAL, State
-from busbw.accel.codecs.factors import Layout, apart, room
-from busbw.accel.codecs.kernels.kept import restore
+from busbw.accel.codecs.kernels.averaging import divided, exact, share
 from busbw.accel.codecs.kernels.orthonormal import narrow, orthonormal, turned, turned_back, turns_of
-from busbw.accel.codecs.kernels.shares import divided, exact, share
 from busbw.accel.codecs.kernels.tables import DEEP, FEW, WIDE, tables_of, tile_of
+from busbw.accel.codecs.kernels.undo import restore
+from busbw.accel.codecs.powersgd_math import Layout, apart, room
 from busbw.accel.communicator import Communicator
 
 __all__ = ["answer", "multiply", "next_basis", "project", "restore"]

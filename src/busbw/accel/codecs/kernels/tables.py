@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import torch
 
-from busbw.accel.codecs.factors import Layout, Matrix
+from busbw.accel.codecs.powersgd_math import Layout, Matrix
 
 # Rows and columns of a tile. Factors with more columns than FEW use squares, which are multiplied as matrices.
 ROWS, COLUMNS, SQUARE, FEW = 4, 256, 32, 8

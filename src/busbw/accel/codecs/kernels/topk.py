@@ -8,9 +8,9 @@ import torch
 import triton
 import triton.language as tl
 
-from busbw.accel.codecs import entries
+from busbw.accel.codecs import sparse_packing
 from busbw.accel.codecs.base import State
-from busbw.accel.codecs.kernels.shares import exact, share
+from busbw.accel.codecs.kernels.averaging import exact, share
 from busbw.accel.codecs.rules import CORRECTION, FAR, FILL, STEP_TURN, TURN
 
 TILE = 1024  # larger tiles are slower because of their inner prefix sum
@@ -19,7 +19,7 @@ THRESHOLDS = "thresholds"  # in the state: from the previous step, from the samp
 _CARRIED, _SAMPLED, _USED = (tl.constexpr(index) for index in range(3))
 # Facts of a selection: elements that reach the threshold, those of them before the start, and the threshold (0 or 1) that was counted.
 _FOUND, _BEFORE, _COLUMN = (tl.constexpr(index) for index in range(3))
-_BLOCK = tl.constexpr(entries.BLOCK)
+_BLOCK = tl.constexpr(sparse_packing.BLOCK)
 
 
 @triton.jit
@@ -197,8 +197,8 @@ def packed(
     ends = torch.cumsum(counts.view(-1), 0, dtype=torch.int32)  # flat, which is much faster than two rows
     begin = step * TURN % length
     _decide[(1,)](total, thresholds, ends, facts, length, tiles, begin, room, aim, float(FAR), CORRECTION, TILE=TILE, num_warps=4)
-    blob = torch.zeros(entries.size(room, length, fmt), dtype=torch.uint8, device=device)
-    heads, values, positions = entries.views(blob, room, length, fmt)
+    blob = torch.zeros(sparse_packing.size(room, length, fmt), dtype=torch.uint8, device=device)
+    heads, values, positions = sparse_packing.views(blob, room, length, fmt)
     scale = heads[:1].view(torch.float32)
     if scaled:
         torch.amax(largest, 0, keepdim=True, out=scale)
@@ -214,7 +214,7 @@ def add(every: torch.Tensor, part: torch.Tensor, room: int, fmt: str) -> torch.T
     """Set `part` to the sum of all rows of entries, in row order. Returns whether a value is not finite (int32, on the device)."""
     length, rows = part.numel(), every.shape[0]
     out = part.zero_() if part.dtype == torch.float32 else torch.zeros(length, dtype=torch.float32, device=part.device)
-    heads, values, positions = entries.views(every, room, length, fmt)
+    heads, values, positions = sparse_packing.views(every, room, length, fmt)
     ends = torch.cumsum(heads[:, 1:], 1, dtype=torch.int32)
     wrong = torch.zeros(1, dtype=torch.int32, device=part.device)
     blocks = ends.shape[1]

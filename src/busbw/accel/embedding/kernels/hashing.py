@@ -3,9 +3,9 @@
 import triton
 import triton.language as tl
 
-from busbw.accel.embedding import index, initial
+from busbw.accel.embedding import index, init_values
 
-_FIRST, _SECOND, _GAMMA = (tl.constexpr(word) for word in (initial.FIRST, initial.SECOND, initial.GAMMA))
+_FIRST, _SECOND, _GAMMA = (tl.constexpr(word) for word in (init_values.FIRST, init_values.SECOND, init_values.GAMMA))
 EMPTY = tl.constexpr(index.EMPTY)
 UNIFORM, NORMAL = (tl.constexpr(number) for number in (0, 1))  # positions in settings.INITS; 2: zeros
 TURN = tl.constexpr(6.283185307179586 * 2.0**-24)

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use harness::Failure;
+use busbw_harness::Failure;
 
 use crate::lane::Lane;
 use crate::plugin::Plugin;

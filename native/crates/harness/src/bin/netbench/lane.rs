@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use harness::{Failure, Memory};
+use busbw_harness::{Failure, Memory};
 
 use crate::plugin::{Opaque, Plugin};
 

@@ -7,7 +7,7 @@
 use std::net::{TcpListener, TcpStream};
 use std::process::ExitCode;
 
-use harness::{Arguments, Control, Failure, failed, process_cpu_s, thread_cpu_s};
+use busbw_harness::{Arguments, Control, Failure, failed, process_cpu_s, thread_cpu_s};
 
 use drive::{Channel, Mode};
 use lane::Lane;

@@ -3,9 +3,9 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_ulong, c_void};
 use std::ptr::null_mut;
 
-use harness::Failure;
-use nccl_abi::common::{HANDLE_BYTES, Logger, log_level, result};
-use nccl_abi::net_v11::{CommConfig, Net};
+use busbw_harness::Failure;
+use busbw_nccl_abi::common::{HANDLE_BYTES, Logger, log_level, result};
+use busbw_nccl_abi::net_v11::{CommConfig, Net};
 
 /// A comm or a request.
 pub type Opaque = *mut c_void;

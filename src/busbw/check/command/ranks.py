@@ -1,0 +1,207 @@
+"""How many ranks the hosts of a line get."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import failed, passed, skipped, warned
+from busbw.check.command.line import HOSTFILES, Line, inner, parse
+from busbw.check.command.rule import STAYS, rule
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
+from busbw.core.sizes import counted
+
+HOSTS = CheckRow(
+    id="BW220",
+    name="line-hosts",
+    layer=Layer.LAUNCHER,
+    title="hosts in mpirun's -H",
+    right="hosts separated by commas; after a colon, a number of slots, * or auto",
+    why="The colon separates a host from its slots. host1:host2 is only host1: mpirun 4.1.4 and "
+    "5.0.11 stop because its nodes are full. In 10.1.1.1:10.1.1.2 they read the first number as "
+    "slots, and start up to 10 ranks on the first host and none on the second.",
+    fix="-H {hosts}",
+    stays=STAYS,
+    reads=("the command line",),
+    sources=("Open MPI documentation, mpirun, --host",),
+)
+
+
+@rule(HOSTS)
+def check_hosts(line: Line) -> Iterator[Found]:
+    """Each entry."""
+    if not line.hosts:
+        yield skipped("the line names no hosts")
+        return
+    wrong = [host for host in line.hosts if host.wrong]
+    given = ",".join(line.values("H", "host"))
+    each = f":{line.per_node}" if line.per_node else ""
+    if not wrong:
+        yield passed("", f"{len(line.hosts)} hosts", Evidence("-H", given))
+        return
+    named = [part for host in line.hosts for part in ((host.name, host.slots) if host in wrong else (host.name,))]
+    first = wrong[0]
+    message = f"{first.name}:{first.slots} is {first.name} with '{first.slots}' slots: a comma separates hosts"
+    yield failed(
+        "",
+        message,
+        Evidence("-H", given, "h1:8,h2:8"),
+        fix=filled("-H {hosts}", hosts=",".join(name + each for name in named)),
+    )
+
+
+SLOTS = CheckRow(
+    id="BW221",
+    name="line-slots",
+    layer=Layer.LAUNCHER,
+    title="slots of the hosts, compared with the number of ranks",
+    right="at least as many slots as ranks",
+    why="A host in -H without a number has one slot, even with -npernode and ppr. mpirun then stops: there are not enough slots available.",
+    fix="-H {hosts}",
+    stays=STAYS,
+    reads=("the command line",),
+    sources=("Open MPI documentation, mpirun, --host",),
+)
+
+
+@rule(SLOTS)
+def check_slots(line: Line) -> Iterator[Found]:
+    """The sum over -H."""
+    ranks, by_host = line.ranks, line.slots
+    if not by_host or ranks is None or line.has(*HOSTFILES) or line.allocated:
+        yield skipped("the line does not give ranks and hosts with slots")
+        return
+    if line.has("oversubscribe") or "oversubscribe" in (line.value("map-by") or "").lower() or line.has("rankfile", "rf"):
+        yield skipped("more ranks than slots are allowed")
+        return
+    slots = sum(by_host.values())
+    evidence = Evidence("-H", ",".join(line.values("H", "host")), f"{ranks} slots")
+    if slots >= ranks:
+        yield passed("", f"{ranks} ranks, {slots} slots", evidence)
+        return
+    each = line.per_node or -(-ranks // len(by_host))
+    hosts = ",".join(f"{name}:{each}" for name in by_host)
+    yield failed(
+        "",
+        f"{ranks} ranks, but the hosts have {counted(slots, 'slot')}",
+        evidence,
+        fix=filled(SLOTS.fix, hosts=hosts),
+    )
+
+
+SPREAD = CheckRow(
+    id="BW222",
+    name="line-spread",
+    layer=Layer.LAUNCHER,
+    title="ranks per host",
+    right="the same number on all hosts",
+    why="mpirun fills the first host before the next. With fewer ranks than slots the last host "
+    "gets few or none. The run then measures a different network than intended: some hosts use "
+    "fewer GPUs and NICs than others.",
+    fix="-n {ranks}",
+    stays=STAYS,
+    reads=("the command line",),
+    sources=("Open MPI documentation, mpirun, mapping",),
+)
+
+
+@rule(SPREAD)
+def check_spread(line: Line) -> Iterator[Found]:
+    """The ranks by host, as mpirun fills them."""
+    ranks, nodes = line.ranks, line.nodes
+    if not ranks or not nodes or nodes == 1 or line.launcher == "torchrun":
+        yield skipped("the line does not give ranks for several hosts")
+        return
+    if line.per_node or line.launcher != "mpirun" or "node" in (line.value("map-by") or ""):
+        yield _judge_division(ranks, nodes)
+        return
+    slots = line.slots
+    if not slots or line.has("rankfile", "rf", *HOSTFILES) or (line.value("map-by") or "").startswith(("ppr", "seq", "rankfile", "dist")):
+        yield skipped("the line does not give the ranks of each host")
+        return
+    left, taken = ranks, {}
+    for name, count in slots.items():
+        taken[name] = min(count, left)
+        left -= taken[name]
+    evidence = Evidence("-H", ",".join(line.values("H", "host")), f"{ranks} ranks, the same on each host")
+    spread = ", ".join(f"{name}: {count}" for name, count in taken.items())
+    if left or len(set(taken.values())) == 1:
+        yield passed("", spread, evidence)
+    else:
+        each = max(ranks // nodes, 1)
+        yield warned(
+            "",
+            f"ranks by host: {spread}",
+            evidence,
+            fix=filled(
+                f"-n {each * nodes} -H {{hosts}}",
+                hosts=",".join(f"{name}:{each}" for name in slots),
+            ),
+        )
+
+
+def _judge_division(ranks: int, nodes: int) -> Found:
+    evidence = Evidence("ranks and hosts", f"{ranks} on {nodes}")
+    if ranks % nodes == 0:
+        return passed("", f"{ranks // nodes} ranks on each of {nodes} hosts", evidence)
+    return warned(
+        "",
+        f"{ranks} ranks do not divide over {nodes} hosts",
+        evidence,
+        fix=f"-n {max(ranks // nodes, 1) * nodes}",
+    )
+
+
+PER_NODE = CheckRow(
+    id="BW229",
+    name="line-per-node",
+    layer=Layer.LAUNCHER,
+    title="total ranks, hosts and ranks per host",
+    right="-n is at most hosts times -npernode, ppr or --ntasks-per-node; only one of -npernode "
+    "and --map-by; srun starts one torchrun per host",
+    why="mpirun stops if -n is larger; srun then ignores --ntasks-per-node. -npernode is "
+    "--map-by ppr: with both, Open MPI 5 stops and 4 follows --map-by. torchrun starts the ranks "
+    "of a host itself: eight torchruns on a host start eight times as many.",
+    fix="-n {ranks}",
+    stays=STAYS,
+    reads=("the command line",),
+    sources=(
+        "Open MPI documentation, mpirun, --map-by",
+        "srun(1), --ntasks-per-node",
+        "PyTorch documentation, torchrun",
+    ),
+)
+
+
+@rule(PER_NODE)
+def check_per_node(line: Line) -> Iterator[Found]:
+    """All numbers of the line together."""
+    each, nodes, ranks = line.per_node, line.nodes, line.ranks
+    started = parse(inner(line.program)) if line.launcher == "srun" else None
+    if line.launcher not in ("mpirun", "srun") or not each:
+        yield skipped("the line gives no number of ranks per host")
+    elif _mapped_twice(line):
+        by_map = line.value("map-by") or ""
+        evidence = Evidence("--map-by", by_map, f"ppr:{each}:node")
+        message = f"{each} ranks per host, but --map-by {by_map}: Open MPI 5 stops, 4 follows --map-by"
+        yield (failed if line.major >= 5 or by_map.startswith("ppr:") else warned)("", message, evidence, fix=f"--map-by ppr:{each}:node")
+    elif started and started.launcher == "torchrun" and each > 1 and started.per_node != 1:
+        evidence = Evidence("--ntasks-per-node", str(each), "1")
+        message = f"srun starts {each} torchruns on each host, and each starts all ranks of a host"
+        yield failed("", message, evidence, fix="--ntasks-per-node=1")
+    elif not ranks or not nodes or any(host.wrong for host in line.hosts):
+        yield skipped("the line does not give both ranks and hosts")
+    elif ranks > each * nodes:
+        evidence = Evidence("ranks", str(ranks), f"at most {nodes} hosts x {each}")
+        message = f"{nodes} hosts with {each} ranks each are {each * nodes}, not {ranks}"
+        yield (failed if line.launcher == "mpirun" else warned)("", message, evidence, fix=f"-n {each * nodes}")
+    else:
+        yield passed("", f"{ranks} ranks, at most {each} on each of {nodes} hosts")
+
+
+def _mapped_twice(line: Line) -> bool:
+    """Whether -npernode and a different mapping are both given."""
+    by_option = line.number("npernode", "N") or (1 if line.has("pernode") else None)
+    by_map = line.value("map-by") or ""
+    if line.launcher != "mpirun" or not by_option or not by_map or by_map.startswith(":"):
+        return False
+    return line.major >= 5 or not line.major or (by_map.startswith("ppr:") and not by_map.startswith(f"ppr:{by_option}:"))

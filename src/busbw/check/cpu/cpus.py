@@ -1,0 +1,259 @@
+"""CPUs: frequency, clock, interrupts, and which are in use."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from busbw.check.base import broken, check, judged, not_offered, passed, skipped, unread, warned
+from busbw.check.machine import Machine
+from busbw.check.pcie_devices import Part, nics
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
+from busbw.core.sizes import counted
+from busbw.host.cpu import count_list
+from busbw.host.settings import cpu_set
+
+CPUS = "/sys/devices/system/cpu"
+BEST_GOVERNOR = "performance"
+# Drivers in which the CPU chooses, guided by a preference.
+SELF_DRIVING = ("intel_pstate", "amd-pstate", "amd-pstate-epp")
+
+GOVERNOR = CheckRow(
+    id="BW145",
+    name="cpu-governor",
+    layer=Layer.CPU,
+    title="CPU frequency governor",
+    right=f"{BEST_GOVERNOR}; with intel_pstate or amd-pstate also the energy preference {BEST_GOVERNOR}",
+    why="A low clock delays each small message. perftest then warns of conflicting CPU frequency values.",
+    fix=f"cpupower frequency-set -g {BEST_GOVERNOR}",
+    stays=f"after reboot: lost; enable cpupower's service, or tuned with the profile latency-performance (governor={BEST_GOVERNOR})",
+    reads=(
+        f"{CPUS}/cpu*/cpufreq/scaling_governor",
+        "scaling_driver",
+        "energy_performance_preference",
+    ),
+    sources=("Linux, Documentation/admin-guide/pm/cpufreq.rst",),
+)
+
+
+@check(GOVERNOR)
+def check_governor(machine: Machine) -> Iterator[Found]:
+    """All online CPUs."""
+    online = machine.read(f"{CPUS}/online")
+    paths = [f"{CPUS}/cpu{cpu}/cpufreq" for cpu in sorted(cpu_set(online.text or ""))]
+    governors = {path: text for path in paths if (text := machine.text(f"{path}/scaling_governor"))}
+    readings = [online, *(machine.read(f"{path}/scaling_governor") for path in paths)]
+    failing = next((reading for reading in readings if broken(reading)), None)
+    if failing:
+        yield unread("", failing, "the governors")
+        return
+    if not governors:
+        yield skipped("the kernel does not control the CPU frequency here; the BIOS or a hypervisor does")
+        return
+    slow = {path: governor for path, governor in governors.items() if governor != BEST_GOVERNOR and not _prefers_performance(machine, path)}
+    if not slow:
+        seen = Evidence(
+            f"{next(iter(governors))}/scaling_governor",
+            next(iter(governors.values())),
+            BEST_GOVERNOR,
+        )
+        yield passed("", f"the governors of {counted(len(governors), 'CPU')} prefer performance", seen)
+        return
+    kinds = ", ".join(f"{governor} on {count}" for governor, count in Counter(slow.values()).most_common())
+    first = next(iter(slow))
+    yield warned(
+        "",
+        f"of {len(governors)} CPUs: {kinds}",
+        Evidence(f"{first}/scaling_governor", slow[first], BEST_GOVERNOR),
+        fix=GOVERNOR.fix,
+    )
+
+
+def _prefers_performance(machine: Machine, path: str) -> bool:
+    drives_itself = (machine.text(f"{path}/scaling_driver") or "") in SELF_DRIVING
+    return drives_itself and machine.text(f"{path}/energy_performance_preference") == BEST_GOVERNOR
+
+
+CLOCKSOURCES = "/sys/devices/system/clocksource/clocksource0"
+CURRENT_CLOCKSOURCE = f"{CLOCKSOURCES}/current_clocksource"
+AVAILABLE_CLOCKSOURCES = f"{CLOCKSOURCES}/available_clocksource"
+# Read from a device, or no finer than a tick.
+SLOW_CLOCKSOURCES = ("hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit")
+
+CLOCKSOURCE = CheckRow(
+    id="BW146",
+    name="cpu-clocksource",
+    layer=Layer.CPU,
+    title="clock source",
+    right="tsc, or its equivalent on the architecture or hypervisor",
+    why="Reading hpet or acpi_pm takes a system call and a device access: about a microsecond or more for each reading.",
+    fix=f"echo tsc > {CURRENT_CLOCKSOURCE}",
+    stays="after reboot: lost; if the kernel rejected tsc, dmesg says why (often the BIOS or another CPU's clock)",
+    reads=(CURRENT_CLOCKSOURCE, AVAILABLE_CLOCKSOURCES),
+    sources=("Linux, Documentation/timers/timekeeping.rst",),
+)
+
+
+@check(CLOCKSOURCE)
+def check_clocksource(machine: Machine) -> Iterator[Found]:
+    reading = machine.read(CURRENT_CLOCKSOURCE)
+    if not reading.text:
+        yield unread("", reading, "the clock source")
+        return
+    available = (machine.text(AVAILABLE_CLOCKSOURCES) or "").split()
+    others = [name for name in available if name not in SLOW_CLOCKSOURCES]
+    text = f"the clock source is {reading.text}"
+    yield judged(
+        right=reading.text not in SLOW_CLOCKSOURCES,
+        subject="",
+        good=text,
+        bad=text,
+        evidence=(Evidence(CURRENT_CLOCKSOURCE, reading.text, others[0] if others else "tsc"),),
+        fix=filled(f"echo {{name}} > {CURRENT_CLOCKSOURCE}", name=others[0])
+        if others
+        else "to see why the kernel rejected tsc: dmesg | grep -i -e tsc -e clocksource",
+    )
+
+
+NODES = "/sys/devices/system/node"
+
+IRQ_AFFINITY = CheckRow(
+    id="BW147",
+    name="cpu-irq-affinity",
+    layer=Layer.CPU,
+    title="CPUs that handle interrupts of network controllers",
+    right="most are on the NUMA node of the NIC",
+    why="Otherwise TCP packets are processed on the other socket, and their data crosses the link between the sockets.",
+    fix="echo {cpus} | tee {files}",
+    stays="after reboot: lost, and irqbalance may change it; run it from a systemd unit, and exclude the interrupts from irqbalance",
+    reads=(
+        "/sys/bus/pci/devices/*/msi_irqs",
+        "/proc/irq/*/effective_affinity_list",
+        f"{NODES}/node*/cpulist",
+    ),
+    sources=("Linux, Documentation/core-api/irq/irq-affinity.rst",),
+)
+
+
+@check(IRQ_AFFINITY)
+def check_irq_affinity(machine: Machine) -> Iterator[Found]:
+    """Each controller with interrupts."""
+    nodes = machine.read(f"{NODES}/online")
+    if broken(nodes):
+        yield unread("", nodes, "the list of NUMA nodes")
+        return
+    if count_list(nodes.text or "") <= 1:
+        yield skipped("the machine shows no more than one NUMA node")
+        return
+    parts = [(part, numbers) for part in nics(machine) if (numbers := machine.names(f"{part.path}/msi_irqs"))]
+    if not parts:
+        yield skipped("no network controller with interrupts of its own")
+    for part, numbers in parts:
+        yield _judge_interrupts(machine, part, numbers)
+
+
+def _judge_interrupts(machine: Machine, part: Part, numbers: tuple[str, ...]) -> Found:
+    node = machine.text(f"{part.path}/numa_node") or ""
+    local = cpu_set(machine.text(f"{NODES}/node{node}/cpulist") or "")
+    handled = {path: cpus for number in numbers for path, cpus in [_cpus_of_interrupt(machine, number)] if cpus}
+    if not local or not handled:
+        return not_offered(
+            part.name,
+            "its NUMA node is unknown" if not local else "the CPUs of its interrupts cannot be read",
+        )
+    far = [path for path, cpus in handled.items() if not cpus & local]
+    text = f"{len(far)} of {len(handled)} interrupts are handled on another NUMA node"
+    cpus = machine.text(f"{NODES}/node{node}/cpulist") or ""
+    settable = [path.replace("effective_affinity_list", "smp_affinity_list") for path in far]
+    return judged(
+        right=2 * len(far) <= len(handled),
+        subject=part.name,
+        good=text,
+        bad=text,
+        evidence=tuple(Evidence(path, machine.text(path) or "", f"CPUs {cpus} (node {node})") for path in far[:1] or list(handled)[:1]),
+        fix=filled(IRQ_AFFINITY.fix, cpus=cpus, files=settable),
+    )
+
+
+def _cpus_of_interrupt(machine: Machine, number: str) -> tuple[str, set[int]]:
+    """The file and CPUs of an interrupt. Kernels before 4.15 have only the requested CPUs."""
+    path = f"/proc/irq/{number}/effective_affinity_list"
+    if machine.text(path):
+        return path, cpu_set(machine.text(path) or "")
+    path = f"/proc/irq/{number}/smp_affinity_list"
+    return path, cpu_set(machine.text(path) or "")
+
+
+SMT_OFF = ("off", "forceoff")
+
+ONLINE = CheckRow(
+    id="BW148",
+    name="cpu-online",
+    layer=Layer.CPU,
+    title="online CPUs",
+    right="all, or one thread of each core if SMT is off",
+    why="Ranks have fewer CPUs, and a NUMA node may have none. The threads of NCCL and the data loaders then share what is left.",
+    fix="for c in {cpus}; do echo 1 > /sys/devices/system/cpu/cpu$c/online; done",
+    stays="a reboot brings CPUs online, unless the kernel command line limits them (maxcpus=, nr_cpus=)",
+    reads=(f"{CPUS}/online", f"{CPUS}/present", f"{CPUS}/smt/control"),
+    sources=("Linux, Documentation/admin-guide/cputopology.rst",),
+)
+
+
+@check(ONLINE)
+def check_online(machine: Machine) -> Iterator[Found]:
+    """Present CPUs that are not online."""
+    readings = {name: machine.read(f"{CPUS}/{name}") for name in ("online", "present")}
+    unreadable = next((reading for reading in readings.values() if not reading.text), None)
+    if unreadable is not None:
+        yield unread("", unreadable, "the list of CPUs")
+        return
+    online, present = (cpu_set(reading.text or "") for reading in readings.values())
+    smt = machine.text(f"{CPUS}/smt/control") or "not known"
+    missing = sorted(present - online)
+    yield judged(
+        right=not missing or smt in SMT_OFF,
+        subject="",
+        good=f"{len(online)} of {len(present)} CPUs are online, SMT is {smt}",
+        bad=f"{len(missing)} of {len(present)} CPUs are not online",
+        evidence=(Evidence(f"{CPUS}/online", readings["online"].text or "", readings["present"].text or ""),),
+        fix=filled(ONLINE.fix, cpus=[str(cpu) for cpu in missing]),
+    )
+
+
+ISOLATED_FILE = "/sys/devices/system/cpu/isolated"
+
+ISOLATED = CheckRow(
+    id="BW149",
+    name="cpu-isolated",
+    layer=Layer.CPU,
+    title="isolated CPUs",
+    right="none",
+    why="The scheduler does not spread threads over isolated CPUs. All threads of a rank that is bound to them can end up on one CPU.",
+    fix="remove isolcpus= from GRUB_CMDLINE_LINUX in /etc/default/grub, run update-grub (on "
+    "RHEL: grubby --update-kernel=ALL --remove-args=isolcpus); then drain the host and reboot it",
+    stays="permanent once the boot loader has it",
+    reads=(ISOLATED_FILE, "/proc/cmdline"),
+    sources=("Linux, Documentation/admin-guide/kernel-parameters.txt: isolcpus=",),
+)
+
+
+@check(ISOLATED)
+def check_isolated(machine: Machine) -> Iterator[Found]:
+    """The kernel's list."""
+    reading = machine.read(ISOLATED_FILE)
+    if reading.text is None:
+        yield unread("", reading, "the list of isolated CPUs")
+        return
+    asked = next((word for word in machine.cmdline if word.startswith("isolcpus=")), "no isolcpus=")
+    yield judged(
+        right=not reading.text,
+        subject="",
+        good="no CPU is isolated",
+        bad=f"CPUs {reading.text} are isolated",
+        evidence=(
+            Evidence(ISOLATED_FILE, reading.text or "none", "none"),
+            Evidence("/proc/cmdline", asked),
+        ),
+        fix=ISOLATED.fix,
+    )

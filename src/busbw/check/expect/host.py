@@ -1,0 +1,178 @@
+"""Versions, CPUs and memory against [versions], [cpus] and [memory]."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import skipped
+from busbw.check.expect import seen
+from busbw.check.expect.base import Asked, Comparison, expectation, gib
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
+
+KERNEL = "/proc/sys/kernel/osrelease"
+DRIVER = "nvmlSystemGetDriverVersion"
+
+VERSIONS = CheckRow(
+    id="BW291",
+    name="expect-versions",
+    layer=Layer.EXPECTED,
+    title="NVIDIA driver, kernel and operating system, as an expectations file has them",
+    right="not older than driver_min, kernel_min and os_min of [versions], not newer than "
+    "driver_max, kernel_max and os_max, and the ID of /etc/os-release is os. A newest version "
+    "may be a prefix: 570 allows every 570.x",
+    why="A node that missed an update, or got one by itself, fails jobs that run on the others, or runs them slower.",
+    fix="install the versions that the other nodes have, hold the packages back, and reboot",
+    stays="yes, until the next update",
+    reads=("NVML", KERNEL, seen.OS_RELEASE),
+    sources=("the file given with --expect", "os-release(5)"),
+)
+
+
+@expectation(VERSIONS)
+def expect_versions(asked: Asked) -> Iterator[Found]:
+    """One finding for the host."""
+    machine, expected = asked.machine, asked.node.versions
+    compared = Comparison(asked, "", VERSIONS.fix)
+    if expected.driver_min or expected.driver_max:
+        _compare_version(
+            compared,
+            "the NVIDIA driver",
+            seen.driver(machine),
+            ("driver_min", "driver_max"),
+            DRIVER,
+        )
+    if expected.kernel_min or expected.kernel_max:
+        _compare_version(compared, "the kernel", machine.text(KERNEL), ("kernel_min", "kernel_max"), KERNEL)
+    system = seen.os_release(machine) if expected.os or expected.os_min or expected.os_max else {}
+    compared.same(
+        "operating system",
+        system.get("ID"),
+        expected.os,
+        ("versions", "os"),
+        f"{seen.OS_RELEASE}: ID",
+    )
+    if expected.os_min or expected.os_max:
+        _compare_version(
+            compared,
+            "the operating system's version",
+            system.get("VERSION_ID"),
+            ("os_min", "os_max"),
+            f"{seen.OS_RELEASE}: VERSION_ID",
+        )
+    yield from compared.found() or [skipped("the file expects no versions")]
+
+
+def _compare_version(compared: Comparison, what: str, text: str | None, keys: tuple[str, str], where: str) -> None:
+    """`text` must be a version from the first key's to the second's."""
+    least, most = (getattr(compared.asked.node.versions, key) for key in keys)
+    own = seen.version(text or "")
+    if not text or not own:
+        compared.missing(what, f"{where} {'is ' + repr(text) if text else 'does not show it'}")
+        return
+    if least and own < seen.version(least):
+        key, message, bound = keys[0], f"older than {least}", f"{least} or newer"
+    elif most and _above(own, seen.version(most)):
+        key, message, bound = keys[1], f"newer than {most}", f"{most} or older"
+    else:
+        compared.good.append(f"{what.removeprefix('the ')} {text}")
+        return
+    compared.wrong.append(f"{what} is {text}, {message}")
+    compared.note(Evidence(where, text, compared.asked.expected(bound, "versions", key)), right=False)
+
+
+def _above(own: tuple[int, ...], most: tuple[int, ...]) -> bool:
+    return own[: len(most)] > most
+
+
+CPUS = CheckRow(
+    id="BW295",
+    name="expect-cpus",
+    layer=Layer.EXPECTED,
+    title="sockets, CPUs and NUMA nodes, as an expectations file has them",
+    right="exactly sockets, online and numa_nodes of [cpus]",
+    why="A BIOS reset changes hyper-threading or the number of NUMA nodes, and with it where ranks and interrupts run.",
+    fix="compare the BIOS settings with those of a good node: hyper-threading (SMT), NUMA nodes per socket; lscpu",
+    stays="permanent: hardware or a BIOS setting",
+    reads=(
+        f"{seen.CPU}/online",
+        f"{seen.CPU}/cpu*/topology/core_siblings_list",
+        f"{seen.NODE}/online",
+    ),
+    sources=("the file given with --expect",),
+)
+
+
+@expectation(CPUS)
+def expect_cpus(asked: Asked) -> Iterator[Found]:
+    """One finding for the host."""
+    machine, expected = asked.machine, asked.node.cpus
+    compared = Comparison(asked, "", CPUS.fix)
+    if expected.sockets is not None:
+        compared.same(
+            "number of sockets",
+            seen.sockets(machine),
+            expected.sockets,
+            ("cpus", "sockets"),
+            f"{seen.CPU}/cpu*/topology/core_siblings_list",
+        )
+    compared.same(
+        "number of CPUs online",
+        seen.online(machine),
+        expected.online,
+        ("cpus", "online"),
+        f"{seen.CPU}/online",
+    )
+    compared.same(
+        "number of NUMA nodes",
+        seen.numa_nodes(machine),
+        expected.numa_nodes,
+        ("cpus", "numa_nodes"),
+        f"{seen.NODE}/online",
+    )
+    yield from compared.found() or [skipped("the file expects nothing of the CPUs")]
+
+
+MEMINFO = "/proc/meminfo"
+
+MEMORY = CheckRow(
+    id="BW296",
+    name="expect-memory",
+    layer=Layer.EXPECTED,
+    title="RAM and huge pages, as an expectations file has them",
+    right="at least ram_bytes of [memory], less the share ram_tolerance, and at least hugepages of the default size",
+    why="A memory module that failed is taken out at boot without a message. The host then has less memory and fewer memory channels.",
+    fix="dmidecode -t memory and the BMC's log name the module that is missing; drain the node and replace it",
+    stays="permanent: hardware; for huge pages, vm.nr_hugepages in /etc/sysctl.d",
+    reads=(MEMINFO,),
+    sources=("the file given with --expect",),
+)
+
+
+@expectation(MEMORY)
+def expect_memory(asked: Asked) -> Iterator[Found]:
+    """One finding for the host."""
+    machine, expected = asked.machine, asked.node.memory
+    ram, pages = seen.ram_bytes(machine), seen.hugepages(machine)
+    fewer_pages = expected.hugepages is not None and pages is not None and pages < expected.hugepages
+    enough = ram is None or expected.ram_bytes is None or ram >= expected.ram_bytes * (1 - expected.ram_tolerance)
+    compared = Comparison(
+        asked,
+        "",
+        f"sysctl -w vm.nr_hugepages={expected.hugepages}" if fewer_pages and enough else MEMORY.fix,
+    )
+    compared.least(
+        "RAM",
+        ram,
+        expected.ram_bytes,
+        ("memory", "ram_bytes"),
+        f"{MEMINFO}: MemTotal",
+        unit=gib,
+        tolerance=expected.ram_tolerance,
+    )
+    compared.least(
+        "number of huge pages",
+        pages,
+        expected.hugepages,
+        ("memory", "hugepages"),
+        f"{MEMINFO}: HugePages_Total",
+    )
+    yield from compared.found() or [skipped("the file expects nothing of the memory")]

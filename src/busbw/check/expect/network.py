@@ -1,0 +1,164 @@
+"""RDMA ports and other interfaces against the groups of [[ports]] and [[interfaces]]."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from busbw.check.base import skipped, unknown
+from busbw.check.expect import seen
+from busbw.check.expect.assigned import Filled, Kind, assign, missing
+from busbw.check.expect.base import Asked, Comparison, expectation
+from busbw.check.machine import Port
+from busbw.check.shell_words import word
+from busbw.check.types import Found
+from busbw.core.check_row import CheckRow, Layer
+from busbw.host.interfaces import NET, Interface
+from busbw.host.nic import RDMA
+
+PORT_KIND = Kind(
+    table="ports",
+    noun="RDMA port",
+    where=RDMA,
+    fix="lspci | grep -i -E 'infiniband|ethernet'; if the card is there: dmesg | grep mlx5; if it is not, check its seat and power",
+)
+
+PORTS = CheckRow(
+    id="BW293",
+    name="expect-ports",
+    layer=Layer.EXPECTED,
+    title="RDMA ports: number, names, link layer, state and rate, as an expectations file has them",
+    right="what [[ports]] has: in each group count and names, link_layer, state, and at least "
+    "rate_gbit_s. With the right number under other names it warns",
+    why="Checks that compare the ports of a host with each other see nothing if all are gone, or "
+    "if all run at half their rate after a change of switch, cable or firmware.",
+    fix="lspci | grep -i -E 'infiniband|ethernet'; rdma link; dmesg | grep mlx5; for {device}: mlxlink -d {device} -m",
+    stays="a cable, card or switch setting is permanent; ip link set up is not",
+    reads=("/sys/class/infiniband/*/ports/*/{link_layer,state,rate}",),
+    sources=("the file given with --expect",),
+)
+
+
+@expectation(PORTS)
+def expect_ports(asked: Asked) -> Iterator[Found]:
+    """For each group the ports that are missing, then each port."""
+    if not asked.node.ports:
+        yield skipped("the file expects no RDMA port")
+        return
+    if not asked.machine.ports and not seen.has_sysfs(asked.machine):
+        yield unknown("", "the RDMA devices cannot be read: /sys/class is empty")
+        return
+    for filled in port_groups(asked):
+        yield from missing(asked, filled, PORT_KIND)
+        for port in filled.parts:
+            yield from _compare_port(asked, port, filled.number).found("it is there")
+
+
+def port_groups(asked: Asked) -> list[Filled[Port]]:
+    """The groups of the file with the ports that stand for them."""
+    return assign(seen.ports(asked.machine), asked.node.ports, partial(_compare_port, asked))
+
+
+def _compare_port(asked: Asked, port: Port, number: int) -> Comparison:
+    machine, group = asked.machine, asked.node.ports[number]
+    compared = Comparison(
+        asked,
+        port.name,
+        f"mlxlink -d {word(port.device)} -m; reseat or replace the cable, and check the switch port",
+    )
+    state = seen.port_state(machine, port)
+
+    def key(name: str) -> tuple[str | int, ...]:
+        return "ports", number, name
+
+    compared.same(
+        "link layer",
+        port.layer or None,
+        group.link_layer,
+        key("link_layer"),
+        f"{port.path}/link_layer",
+    )
+    compared.same("state", state, group.state, key("state"), f"{port.path}/state")
+    if port.active:
+        rate = seen.port_rate(machine, port)
+        compared.least("rate", rate, group.rate_gbit_s, key("rate_gbit_s"), f"{port.path}/rate", unit=gbit)
+    elif group.state is None and state is not None:  # the rate of a port that is down means nothing
+        compared.same(
+            "state",
+            state,
+            "ACTIVE" if group.rate_gbit_s else None,
+            key("rate_gbit_s"),
+            f"{port.path}/state",
+        )
+    return compared
+
+
+def gbit(rate: float) -> str:
+    """`400 Gbit/s`."""
+    return f"{rate:g} Gbit/s"
+
+
+INTERFACE_KIND = Kind(
+    table="interfaces",
+    noun="interface",
+    where=NET,
+    fix="lspci | grep -i ethernet; ip link; dmesg | grep -i eth",
+)
+
+INTERFACES = CheckRow(
+    id="BW294",
+    name="expect-interfaces",
+    layer=Layer.EXPECTED,
+    title="network interfaces without RDMA: number, names, rate and MTU, as an expectations file has them",
+    right="what [[interfaces]] has: in each group count and names, mtu, and at least "
+    "rate_gbit_s. With the right number under other names it warns",
+    why="A launch, storage and the fabric of some clouds use them. A link at a tenth of its rate "
+    "slows each of these, and a job only seems slow.",
+    fix="ethtool {netdev}; ip link show {netdev}; reseat the cable, and check the switch port",
+    stays="a cable is permanent; an MTU set with ip link is lost at the next reboot",
+    reads=("/sys/class/net/*/{speed,operstate,mtu,device}",),
+    sources=("the file given with --expect",),
+)
+
+
+@expectation(INTERFACES)
+def expect_interfaces(asked: Asked) -> Iterator[Found]:
+    """For each group the interfaces that are missing, then each interface."""
+    if not asked.node.interfaces:
+        yield skipped("the file expects no interface without RDMA")
+        return
+    have = seen.interfaces(asked.machine)
+    if not have and not seen.has_sysfs(asked.machine):
+        yield unknown("", "the interfaces cannot be read: /sys/class is empty")
+        return
+    for filled in assign(have, asked.node.interfaces, partial(_compare_interface, asked)):
+        yield from missing(asked, filled, INTERFACE_KIND)
+        for interface in filled.parts:
+            yield from _compare_interface(asked, interface, filled.number).found("it is there")
+
+
+def _compare_interface(asked: Asked, interface: Interface, number: int) -> Comparison:
+    group = asked.node.interfaces[number]
+    name = word(interface.name)
+    compared = Comparison(
+        asked,
+        interface.name,
+        f"ethtool {name}; ip link show {name}; reseat the cable, and check the switch port",
+    )
+    if group.rate_gbit_s is not None and not interface.up:
+        compared.same(
+            "state",
+            "down",
+            "up",
+            ("interfaces", number, "rate_gbit_s"),
+            f"{NET}/{interface.name}/operstate",
+        )
+    else:
+        rate, key = seen.interface_rate(interface), ("interfaces", number, "rate_gbit_s")
+        compared.least("rate", rate, group.rate_gbit_s, key, f"{NET}/{interface.name}/speed", unit=gbit)
+    compared.same(
+        "MTU",
+        interface.mtu,
+        group.mtu,
+        ("interfaces", number, "mtu"),
+        f"{NET}/{interface.name}/mtu",
+    )
+    return compared

@@ -1,0 +1,163 @@
+"""Clocks of GPUs: why they are reduced, idle or under load, and limits that were set."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from busbw.check.base import failed, passed, skipped, unknown, warned
+from busbw.check.gpu.per_gpu import nvml_evidence, per_gpu, unreported
+from busbw.check.load import GpuLoad, under_load
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
+from busbw.core.gpu_events import CLOCK_REASONS, Severity, clock_reasons
+from busbw.host.gpu_health import GpuHealth
+
+IDLE = 0x1
+# A fault of cooling or power supply, which halves the clocks.
+HARDWARE = ("hw_thermal_slowdown", "hw_power_brake_slowdown")
+
+THROTTLE = CheckRow(
+    id="BW011",
+    name="gpu-throttle",
+    layer=Layer.GPU,
+    title="reasons for reduced clocks",
+    right="none due to heat, power brake or hardware; the power limit is normal under load",
+    why="Heat and the power brake can halve the clocks. All ranks wait for one slow GPU, and no "
+    "Xid reports it. It fails if the hardware does it for heat or the power brake.",
+    fix="check the fans, air flow and power supplies of the chassis; nvidia-smi -i {gpu} -q -d PERFORMANCE,TEMPERATURE,POWER",
+    stays="once the cause is gone, the driver raises the clocks itself",
+    reads=(
+        "nvmlDeviceGetCurrentClocksEventReasons",
+        "nvmlDeviceGetClockInfo",
+        "nvmlDeviceGetMaxClockInfo",
+    ),
+    sources=("nvml.h, nvmlClocksEventReason constants", "gpud, hw-slowdown"),
+)
+
+
+@per_gpu(THROTTLE)
+def check_throttle(gpu: GpuHealth) -> Found:
+    if gpu.reasons is None:
+        return unreported(gpu, "reasons", "reasons for reduced clocks")
+    names = clock_reasons(gpu.reasons)
+    bad = [row for row in CLOCK_REASONS if row.name in names and row.severity is Severity.BAD]
+    clocks = f"SM {gpu.sm_mhz}, memory {gpu.memory_mhz} MHz"
+    evidence = (
+        nvml_evidence(
+            gpu,
+            "CurrentClocksEventReasons",
+            f"{gpu.reasons:#x} {', '.join(names)}".strip(),
+            "no slowdown",
+        ),
+        nvml_evidence(
+            gpu,
+            "ClockInfo",
+            clocks,
+            f"at most SM {gpu.sm_max_mhz}, memory {gpu.memory_max_mhz} MHz",
+        ),
+    )
+    if bad:
+        message = f"clocks are reduced: {'; '.join(row.meaning for row in bad)}"
+        report = failed if any(row.name in HARDWARE for row in bad) else warned
+        return report(gpu.label, message, *evidence, fix=filled(THROTTLE.fix, gpu=gpu.index))
+    if gpu.reasons & IDLE:
+        return skipped(
+            "the GPU is idle: its clocks can be judged only under load: busbw check --load 10",
+            gpu.label,
+        )
+    return passed(gpu.label, "clocks are not reduced by heat, power brake or hardware", *evidence)
+
+
+CLOCKS_LOCKED = CheckRow(
+    id="BW012",
+    name="gpu-clocks-locked",
+    layer=Layer.GPU,
+    title="clocks set below the default",
+    right="the application clock is at its default or above, and the boost clock may reach the maximum",
+    why="Clocks that were set for a test or to save power stay until they are reset. The GPU is then slower than others of its model.",
+    fix="nvidia-smi -i {gpu} -rac; nvidia-smi -i {gpu} -rgc",
+    stays="a reboot clears the setting too; remove it from the script or service that sets it",
+    reads=(
+        "nvmlDeviceGetApplicationsClock",
+        "nvmlDeviceGetDefaultApplicationsClock",
+        "nvmlDeviceGetMaxCustomerBoostClock",
+    ),
+    sources=("nvidia-smi manual, clocks",),
+)
+
+
+@per_gpu(CLOCKS_LOCKED)
+def check_clocks_locked(gpu: GpuHealth) -> Found:
+    fix = filled(CLOCKS_LOCKED.fix, gpu=gpu.index)
+    app, default, boost, largest = gpu.app_mhz, gpu.app_default_mhz, gpu.boost_mhz, gpu.sm_max_mhz
+    evidence = []
+    if app is not None and default is not None:
+        evidence.append(nvml_evidence(gpu, "ApplicationsClock", f"{app} MHz", f"{default} MHz"))
+        if app < default:
+            return warned(
+                gpu.label,
+                f"application clock set to {app} MHz, below the default of {default}",
+                *evidence,
+                fix=fix,
+            )
+    if boost is not None and largest is not None:
+        evidence.append(nvml_evidence(gpu, "MaxCustomerBoostClock", f"{boost} MHz", f"{largest} MHz"))
+        if boost < largest:
+            return warned(gpu.label, f"boost clock limited to {boost} of {largest} MHz", *evidence, fix=fix)
+    if not evidence:
+        return unreported(gpu, "boost_mhz", "application and boost clocks")
+    return passed(gpu.label, "neither application nor boost clock is limited", *evidence)
+
+
+BAD_REASONS = {row.name: row.meaning for row in CLOCK_REASONS if row.severity is Severity.BAD}
+
+LOAD_THROTTLE = CheckRow(
+    id="BW022",
+    name="gpu-load-throttle",
+    layer=Layer.GPU,
+    title="reasons for reduced clocks, under load",
+    right="none due to heat, power brake or hardware in any sample",
+    why="A GPU that is throttled part of the time looks healthy in most single readings, and all "
+    "ranks wait for it. Copies barely heat a GPU: throttling by heat or power brake during "
+    "copies is a chassis fault.",
+    fix="check the fans, air flow and power supplies of the chassis; nvidia-smi -i {gpu} -q -d PERFORMANCE,TEMPERATURE,POWER",
+    stays="once the cause is gone, the driver raises the clocks itself",
+    reads=(
+        "nvmlDeviceGetCurrentClocksEventReasons",
+        "nvmlDeviceGetClockInfo",
+        "nvmlDeviceGetTemperature",
+        "nvmlDeviceGetPowerUsage",
+    ),
+    sources=("nvml.h, nvmlClocksEventReason constants",),
+)
+
+
+@under_load(LOAD_THROTTLE, over_pcie=False)
+def check_load_throttle(gpu: GpuLoad) -> Iterator[Found]:
+    known = [sample for sample in gpu.samples if sample.reasons is not None]
+    if not known:
+        yield unknown(gpu.label, "NVML does not report the reasons for reduced clocks")
+        return
+    held = Counter(name for sample in known for name in clock_reasons(sample.reasons or 0))
+    bad = {name: count for name, count in held.items() if name in BAD_REASONS}
+    clocks = [sample.sm_mhz for sample in known if sample.sm_mhz is not None]
+    hot = max((one.temperature_c for one in known if one.temperature_c is not None), default=None)
+    drawn = max((one.power_w for one in known if one.power_w is not None), default=None)
+    seen = f"SM {min(clocks, default='?')} to {max(clocks, default='?')} of {gpu.sm_max_mhz or '?'} MHz, {hot} C, {drawn} W"
+    shares = ", ".join(f"{name} {count / len(known):.0%}" for name, count in held.most_common()) or "none"
+    evidence = Evidence(f"NVML, {gpu.label}, {len(known)} samples", f"{shares}; {seen}", "no slowdown")
+    if bad:
+        text = "; ".join(f"{BAD_REASONS[name]} for {count / len(known):.0%} of the time" for name, count in bad.items())
+        report = failed if set(bad) & set(HARDWARE) else warned
+        yield report(
+            gpu.label,
+            f"clocks are reduced under load: {text}",
+            evidence,
+            fix=filled(LOAD_THROTTLE.fix, gpu=gpu.index),
+        )
+    else:
+        yield passed(
+            gpu.label,
+            f"no throttling by heat, power brake or hardware under load: {seen}",
+            evidence,
+        )

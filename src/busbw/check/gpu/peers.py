@@ -1,0 +1,129 @@
+"""GPUs of one machine, compared with each other: model and peer access."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from busbw.check.base import check, not_offered, passed, skipped, unknown, warned
+from busbw.check.gpu.per_gpu import WITHHELD, no_gpus
+from busbw.check.machine import Machine
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
+from busbw.core.sizes import counted, format_size
+from busbw.host.gpu_health import GpuHealth
+from busbw.host.nvml_health import read_health
+
+TRAITS: tuple[tuple[str, str, Callable[[GpuHealth], str]], ...] = (
+    ("model", "nvmlDeviceGetName", lambda gpu: gpu.name),
+    ("VBIOS", "nvmlDeviceGetVbiosVersion", lambda gpu: gpu.vbios or ""),
+    (
+        "memory",
+        "nvmlDeviceGetMemoryInfo",
+        lambda gpu: format_size(gpu.memory_bytes) if gpu.memory_bytes else "",
+    ),
+)
+LEAVE = "leave GPU {gpu} out: CUDA_VISIBLE_DEVICES"
+
+SAME_MODEL = CheckRow(
+    id="BW019",
+    name="gpu-same-model",
+    layer=Layer.GPU,
+    title="identical GPUs in one machine",
+    right="all GPUs have the same model, VBIOS and memory size",
+    why="A collective runs at the pace of its slowest GPU. A replacement GPU can have an older "
+    "VBIOS, with different clock, power or NVLink settings.",
+    fix="ask the server vendor for VBIOS {common} for GPU {gpu}, or leave it out: CUDA_VISIBLE_DEVICES",
+    stays="yes: the VBIOS is stored in the GPU",
+    reads=tuple(function for _, function, _ in TRAITS),
+    sources=("Meta GPU cluster monitoring, check_nvidia_smi",),
+)
+
+
+@check(SAME_MODEL)
+def check_same_model(machine: Machine) -> Iterator[Found]:
+    """Each trait, compared with most GPUs."""
+    gpus = read_health(machine)
+    readable = [gpu for gpu in gpus.gpus if not gpu.error]
+    if missing := no_gpus(machine, gpus):
+        yield missing
+    elif len(readable) < 2:
+        yield skipped("there is no second GPU to compare with")
+    else:
+        found = [finding for trait in TRAITS for finding in _differing(readable, *trait)]
+        yield from found
+        silent = [gpu.label for gpu in gpus.gpus if gpu.error or not _reports_all(gpu)]
+        if silent:
+            lost = any(gpu.error and WITHHELD not in gpu.error for gpu in gpus.gpus)
+            yield (unknown if lost else not_offered)("", f"NVML does not report model, VBIOS and memory of {', '.join(silent)}")
+        elif not found:
+            first = readable[0]
+            yield passed("", f"{counted(len(readable), 'identical GPU')}: {first.name}, VBIOS {first.vbios}")
+
+
+def _reports_all(gpu: GpuHealth) -> bool:
+    return all(trait(gpu) for _, _, trait in TRAITS)
+
+
+def _differing(gpus: list[GpuHealth], what: str, function: str, trait: Callable[[GpuHealth], str]) -> Iterator[Found]:
+    known = [(gpu, trait(gpu)) for gpu in gpus if trait(gpu)]
+    common = Counter(value for _, value in known).most_common(1)[0][0] if known else ""
+    for gpu, value in known:
+        if value != common:
+            evidence = Evidence(f"{function}, {gpu.label}", value, common)
+            fix = filled(SAME_MODEL.fix if what == "VBIOS" else LEAVE, common=common, gpu=gpu.index)
+            yield warned(gpu.label, f"its {what} is {value}; most GPUs have {common}", evidence, fix=fix)
+
+
+OK, INCAPABLE, UNKNOWN = 0, 2, 6
+NAMED_PAIRS = 4  # pairs in a message
+# nvml.h, nvmlGpuP2PStatus_t
+STATUS = {
+    1: "chipset not supported",
+    3: "not supported across these PCIe roots",
+    4: "disabled by a setting of the driver",
+    5: "not supported",
+}
+
+P2P = CheckRow(
+    id="BW021",
+    name="gpu-p2p",
+    layer=Layer.GPU,
+    title="peer access between GPUs",
+    right="every GPU can read the memory of every other one",
+    why="Without peer access NCCL copies through host memory, which crosses PCIe twice. The "
+    "usual cause is an IOMMU, ACS, a virtual machine or a driver setting.",
+    fix="nvidia-smi topo -p2p r; on bare metal, drain the host, boot with iommu=pt and turn ACS off (busbw explain pcie-acs)",
+    stays="iommu=pt in the boot loader's configuration stays; ACS that setpci turned off is on again after a reboot",
+    reads=("nvmlDeviceGetP2PStatus",),
+    sources=("NCCL user guide, troubleshooting: GPU direct",),
+)
+
+
+@check(P2P)
+def check_p2p(machine: Machine) -> Iterator[Found]:
+    """All pairs, grouped by what NVML reports."""
+    gpus = read_health(machine)
+    if missing := no_gpus(machine, gpus):
+        yield missing
+    elif len(gpus.gpus) < 2:
+        yield skipped("there is no second GPU")
+    elif len(gpus.peers) < (pairs := len(gpus.gpus) * (len(gpus.gpus) - 1) // 2):
+        lost = any(gpu.error and WITHHELD not in gpu.error for gpu in gpus.gpus)
+        yield (unknown if lost else not_offered)("", f"NVML does not report peer access for {pairs - len(gpus.peers)} of {pairs} pairs")
+    elif all(status == OK for _, _, status in gpus.peers):
+        yield passed("", f"peer access in all {counted(len(gpus.peers), 'pair')} of GPUs")
+    for status in sorted({status for _, _, status in gpus.peers} - {OK}):
+        alike = [f"GPU {one}-{other}" for one, other, said in gpus.peers if said == status]
+        named = ", ".join(alike[:NAMED_PAIRS]) + (f" and {len(alike) - NAMED_PAIRS} more" if len(alike) > NAMED_PAIRS else "")
+        evidence = Evidence("nvmlDeviceGetP2PStatus", f"{status}: {STATUS.get(status, 'unknown')}", "0: OK")
+        if status == UNKNOWN:
+            yield not_offered("", f"NVML does not know whether there is peer access: {named}", evidence)
+        elif status == INCAPABLE:
+            yield skipped(f"these GPUs do not support peer access: {named}")
+        else:
+            yield warned(
+                "",
+                f"no peer access, {STATUS.get(status, f'status {status}')}: {named}",
+                evidence,
+                fix=P2P.fix,
+            )

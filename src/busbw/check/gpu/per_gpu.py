@@ -1,0 +1,121 @@
+"""What the checks of GPUs share: a finding for each GPU, and that where there is none."""
+
+from collections.abc import Callable, Iterator
+from functools import wraps
+
+from busbw.check.base import Check, check, not_offered, skipped, unknown
+from busbw.check.machine import Machine
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow
+from busbw.core.sizes import counted
+from busbw.host.gpu_devices import gpus_on_pci
+from busbw.host.gpu_health import GpuHealth, Gpus
+from busbw.host.nvml_health import read_health
+from busbw.host.pci import DEVICES
+
+# Set by the NVIDIA container toolkit, whose containers are not always recognizable as such, and by
+# Slurm.
+CONFINING = ("NVIDIA_VISIBLE_DEVICES", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_JOB_ID")
+# slurmd's prolog and epilog have the job's variables but see all devices.
+CONTEXT, OF_DAEMON = "SLURM_SCRIPT_CONTEXT", "_slurmd"
+NO_PACKAGE = "not installed"
+COMPUTE_CLASS = "0x0302"  # 3D controller
+# NVML's error for a GPU of another job, and for a user without access.
+WITHHELD = "Insufficient Permissions"
+CONTROL = "nvidiactl"  # in /dev of each process that was given a GPU
+WSL_DEVICE = "dxg"
+WITHOUT_PCI = "/sys/bus/pci/devices cannot be read"
+
+
+def no_gpus(machine: Machine, gpus: Gpus) -> Found | None:
+    """Skip without NVIDIA GPUs, unknown or not offered if NVML cannot read them.
+
+    None if it lists some.
+    """
+    if gpus.gpus:
+        return None
+    on_pci = gpus_on_pci(machine)
+    if not on_pci:
+        return skipped("no NVIDIA GPU")
+    where = "start the container with GPUs (docker run --gpus all)" if machine.container else "nvidia-smi; dmesg | grep NVRM"
+    fix = "pip install nvidia-ml-py" if NO_PACKAGE in gpus.reason else where
+    message = f"{counted(len(on_pci), 'NVIDIA GPU')} on PCI, but NVML lists none{f': {gpus.reason}' if gpus.reason else ''}"
+    return (not_offered if without_gpus(machine) else unknown)("", message, fix=fix)
+
+
+def without_gpus(machine: Machine) -> bool:
+    """Whether the GPUs on PCI are not for this process.
+
+    A container may have been given none, and cards without driver only drive a screen.
+    """
+    ungiven = machine.container and CONTROL not in machine.names("/dev")
+    return ungiven or ("nvidia" not in machine.modules and bool(machine.modules) and not compute(machine))
+
+
+def compute(machine: Machine) -> bool:
+    """Whether a GPU on PCI is for computing only. One of display class may only drive a screen."""
+    return any((machine.text(f"{DEVICES}/{bdf}/class") or "").startswith(COMPUTE_CLASS) for bdf in gpus_on_pci(machine))
+
+
+def unreadable(gpu: GpuHealth, field: str = "", what: str = "it") -> Found:
+    """The finding on a GPU that NVML lists but cannot read, or of which it cannot read a field."""
+    why = gpu.error or gpu.failed.get(field, "")
+    return (not_offered if WITHHELD in why else unknown)(gpu.label, f"NVML cannot read {what}{f': {why}' if why else ''}")
+
+
+def confined(machine: Machine) -> str:
+    """What may hide GPUs and services of the host from this process: a container or a job of Slurm.
+
+    '' if nothing does.
+    """
+    if machine.container:
+        return "this container"
+    environment = machine.environment or {}
+    if environment.get(CONTEXT, "").endswith(OF_DAEMON):
+        return ""
+    return next((f"what set {name}" for name in CONFINING if name in environment), "")
+
+
+def in_wsl(machine: Machine) -> bool:
+    """Whether this is WSL (Linux in Windows), where the driver of Windows serves the GPU."""
+    return WSL_DEVICE in machine.names("/dev")
+
+
+def per_gpu(row: CheckRow) -> Callable[[Callable[[GpuHealth], Found]], Check]:
+    """Makes a function that judges one GPU the check of `row`; see `each_gpu`."""
+
+    def register(judge: Callable[[GpuHealth], Found]) -> Check:
+        @check(row)
+        @wraps(judge)
+        def judge_all(machine: Machine) -> Iterator[Found]:
+            return each_gpu(machine, judge)
+
+        return judge_all
+
+    return register
+
+
+def each_gpu(machine: Machine, judge: Callable[[GpuHealth], Found]) -> Iterator[Found]:
+    """The finding on every GPU; unknown for those that NVML cannot read."""
+    gpus = read_health(machine)
+    if missing := no_gpus(machine, gpus):
+        yield missing
+    for gpu in gpus.gpus:
+        yield unreadable(gpu) if gpu.error else judge(gpu)
+
+
+def unreported(gpu: GpuHealth, field: str, what: str) -> Found:
+    """The finding for a value that NVML did not give.
+
+    Skip if the GPU or driver has no such thing, else unknown.
+    """
+    if field in gpu.unsupported:
+        return skipped(f"{what}: not supported by this GPU or driver", gpu.label)
+    why = gpu.failed.get(field, "")
+    make = not_offered if WITHHELD in why else unknown
+    return make(gpu.label, f"NVML does not report the {what}{f': {why}' if why else ''}")
+
+
+def nvml_evidence(gpu: GpuHealth, function: str, seen: object, expected: object = "") -> Evidence:
+    """A value of an NVML function, nvmlDeviceGet`function`."""
+    return Evidence(f"nvmlDeviceGet{function}, {gpu.label}", str(seen), str(expected))

@@ -1,0 +1,262 @@
+"""GPUs that are missing in NVML or on PCI, or that no longer respond."""
+
+import re
+from collections.abc import Iterator
+
+from busbw.check.base import check, failed, not_offered, passed, skipped
+from busbw.check.gpu.per_gpu import (
+    WITHHELD,
+    WITHOUT_PCI,
+    confined,
+    no_gpus,
+    unreadable,
+    without_gpus,
+)
+from busbw.check.machine import Machine
+from busbw.check.pcie_devices import WITH_CPU
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
+from busbw.core.kernel_rule import KMSG
+from busbw.core.sizes import counted
+from busbw.host.dmesg import PastLog, read_past
+from busbw.host.gpu_devices import gpus_on_pci, switches_on_pci
+from busbw.host.gpu_health import GpuHealth, Gpus
+from busbw.host.nvml_health import read_health
+from busbw.host.pci import DEVICES, read_devices
+from busbw.host.seen_on_pci import gpus_seen
+
+# NVML's errors after Xid 79, and before a reset.
+GONE_FROM_NVML = ("GPU is lost", "GPU requires restart")
+# Reasons of NVML that say nothing about the driver: busbw's package, a snapshot without it, a
+# driver in a container of its own, the user.
+NOT_THE_DRIVER = (
+    "not installed",
+    "too old",
+    "recording has no",
+    "Shared Library Not Found",
+    WITHHELD,
+)
+GONE = b"\xff" * 4  # read from a PCI device that does not respond
+
+COUNT = CheckRow(
+    id="BW001",
+    name="gpu-count",
+    layer=Layer.GPU,
+    title="GPUs that the driver lists, compared with PCI",
+    right="NVML lists every NVIDIA GPU that PCI shows, and each one responds",
+    why="A GPU that is on PCI but not in NVML has fallen off the bus (Xid 79), or its driver did "
+    "not start. A job that asks for all GPUs then waits or fails. 7 of 8 GPUs also have a lower "
+    "bandwidth.",
+    fix="drain the host and reboot it; if GPU {bdf} is still missing, check its seat and power, or replace it",
+    stays="a reboot brings the GPU back only if the fault was transient",
+    reads=(f"{DEVICES}/*/{{vendor,class,config}}", "NVML"),
+    sources=("NVIDIA GPU debug guidelines",),
+)
+
+
+@check(COUNT)
+def check_count(machine: Machine) -> Iterator[Found]:
+    """Each GPU, then the number of all."""
+    gpus, on_pci = read_health(machine), gpus_on_pci(machine)
+    gone = [bdf for bdf in on_pci if (machine.read(f"{DEVICES}/{bdf}/config").data or b"").startswith(GONE)]
+    for bdf in gone:
+        evidence = Evidence(f"{DEVICES}/{bdf}/config", "ff ff ff ff", "de 10 ...")
+        yield failed(
+            bdf,
+            "the GPU does not respond on PCI: it has fallen off the bus",
+            evidence,
+            fix=filled(COUNT.fix, bdf=bdf),
+        )
+    missing = no_gpus(machine, gpus)
+    if missing and (gpus.reason or not on_pci):
+        yield (_without_nvml(machine, gpus, on_pci) if _driver_fails(machine, gpus, on_pci) else missing)
+        return
+    places = _places(gpus, on_pci)
+    for gpu in gpus.gpus:
+        yield from _unresponsive(gpu, places.get(gpu.index, gpu.bus_id))
+    yield _judge_count(machine, gpus, on_pci)
+
+
+def _places(gpus: Gpus, on_pci: tuple[str, ...]) -> dict[int, str]:
+    """Addresses of the GPUs that NVML cannot read.
+
+    It counts GPUs in the order of PCI, and gives no address without reading.
+    """
+    unread = [gpu.index for gpu in gpus.gpus if not gpu.bus_id]
+    others = sorted(set(on_pci) - {gpu.bus_id for gpu in gpus.gpus})
+    return dict(zip(unread, others, strict=True)) if len(unread) == len(others) else {}
+
+
+def _driver_fails(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> bool:
+    """Whether the driver is there and NVML, its library, fails."""
+    absent = any(word in gpus.reason for word in NOT_THE_DRIVER)
+    return bool(on_pci) and "nvidia" in machine.modules and not absent and not without_gpus(machine)
+
+
+def _without_nvml(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> Found:
+    evidence = Evidence("NVML", gpus.reason, counted(len(on_pci), "GPU"))
+    fix = "nvidia-smi; dmesg | grep NVRM; drain the host and reboot it"
+    if machine.container:
+        fix = f"start the container again, as it may have lost its devices; on the host: {fix}"
+    return failed("", f"NVML fails, and so will CUDA: {gpus.reason}", evidence, fix=fix)
+
+
+def _unresponsive(gpu: GpuHealth, bdf: str) -> Iterator[Found]:
+    """A finding on a GPU that does not answer; `bdf` is its address, if that is known."""
+    lost = next((text for text in gpu.failed.values() if text in GONE_FROM_NVML), "")
+    if WITHHELD in gpu.error:
+        yield unreadable(gpu)
+    elif gpu.error or lost:
+        evidence = Evidence(f"NVML, {gpu.label}", gpu.error or lost, "readable")
+        message = f"the GPU{f' at {bdf}' if bdf else ''} does not answer NVML: {gpu.error or lost}"
+        yield failed(gpu.label, message, evidence, fix=filled(COUNT.fix, bdf=bdf or gpu.index))
+
+
+def _judge_count(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> Found:
+    listed = {gpu.bus_id for gpu in gpus.gpus}
+    absent = [bdf for bdf in on_pci if bdf not in listed]
+    evidence = Evidence("nvmlDeviceGetCount", str(len(gpus.gpus)), str(len(on_pci)) if on_pci else "")
+    if not on_pci:
+        return not_offered("", f"{counted(len(gpus.gpus), 'GPU')} in NVML, but {WITHOUT_PCI}", evidence)
+    if len(gpus.gpus) < len(on_pci):
+        message = f"PCI shows {counted(len(on_pci), 'NVIDIA GPU')}, NVML lists {len(gpus.gpus)}; missing: {', '.join(absent)}"
+        if by := confined(machine):
+            return not_offered("", f"{message}: {by} may hide them", evidence, fix="busbw check, on the host")
+        return failed("", message, evidence, fix=filled(COUNT.fix, bdf=absent[0]))
+    return passed("", f"{counted(len(gpus.gpus), 'GPU')} on PCI and in NVML", evidence)
+
+
+# GPUs of an HGX board, and the most NVSwitches that one has on PCI (A100: 6, H100: 4).
+BOARD, SWITCHES_OF_ONE = (8, 6)
+SWITCHES_OF_WHOLE = 4  # in a virtual machine: with half of a board of A100, it has 3 of its 6
+DRIVER_MODULE, MODULES, DEVICE_FILES = "nvidia", "/proc/modules", "/dev"
+_DEVICE_FILE = re.compile(r"nvidia\d+")
+
+MISSING = CheckRow(
+    id="BW023",
+    name="gpu-missing",
+    layer=Layer.GPU,
+    title="GPUs that PCI no longer shows",
+    right="PCI shows every GPU that the kernel found since boot or that has a device file, and all 8 of a board with NVSwitches",
+    why="A GPU that falls off the bus may be removed from PCI. Then nothing lists it any more, "
+    "and all that is left looks healthy: jobs get 7 of 8 GPUs, or start on none.",
+    fix="drain the host and power it off and on; if a GPU is still missing, find it in the "
+    "inventory of the BMC and check its seat and power",
+    stays="a reboot brings the GPU back only if the fault was transient",
+    reads=(f"{DEVICES}/*/{{vendor,class}}", "/dev/kmsg", DEVICE_FILES, MODULES),
+    sources=(
+        "Linux drivers/pci/probe.c",
+        "data sheets of HGX boards",
+        "Fabric Manager user guide, full passthrough",
+        "Azure node health checks, check_gpu_count",
+        "gpud, gpu-counts",
+    ),
+)
+
+
+@check(MISSING, after=COUNT)
+def check_missing(machine: Machine) -> Iterator[Found]:
+    """Each GPU that the kernel log names, or the number by what else is there."""
+    if not machine.names(DEVICES):
+        yield not_offered("", WITHOUT_PCI)
+        return
+    log, present = read_past(machine), _count_on_pci(machine)
+    seen = gpus_seen(log)
+    gone = {bdf: line for bdf, line in seen.items() if bdf not in machine.names(DEVICES)}
+    for bdf, line in gone.items():
+        yield failed(
+            bdf,
+            "the kernel found this GPU, and PCI no longer shows it",
+            Evidence(KMSG, line.text, "still on PCI"),
+            fix=MISSING.fix,
+        )
+    fewer = _fewer_than_expected(machine, present)
+    if fewer and not gone:
+        yield fewer
+    elif not gone:
+        yield _none_missing(machine, present, log, logged=bool(seen))
+
+
+def _count_on_pci(machine: Machine) -> int:
+    """GPUs on PCI, with those passed to virtual machines."""
+    return sum(device.gpu for device in read_devices(machine).values())
+
+
+def _fewer_than_expected(machine: Machine, present: int) -> Found | None:
+    """The finding if something else than the kernel log shows that GPUs are missing."""
+    board = _expected_of_board(machine, present)
+    if present < board:
+        switches = len(switches_on_pci(machine))
+        evidence = Evidence(
+            DEVICES,
+            f"{counted(present, 'GPU')}, {counted(switches, 'NVSwitch', 'es')}",
+            f"{board} GPUs",
+        )
+        return failed(
+            "",
+            f"{counted(present, 'GPU')} on a machine with NVSwitches, whose boards have {BOARD}",
+            evidence,
+            fix=MISSING.fix,
+        )
+    files = [] if machine.container else [name for name in machine.names(DEVICE_FILES) if _DEVICE_FILE.fullmatch(name)]
+    if present < len(files):
+        evidence = Evidence(DEVICE_FILES, ", ".join(files), counted(present, "file"))
+        return failed(
+            "",
+            f"{counted(len(files), 'GPU')} of this boot have a device file, PCI shows {present}",
+            evidence,
+            fix=MISSING.fix,
+        )
+    if not present and DRIVER_MODULE in machine.modules and not _tegra(machine):
+        evidence = Evidence(MODULES, DRIVER_MODULE, "a GPU on PCI")
+        return failed(
+            "",
+            "the NVIDIA driver is loaded, which needs a GPU, and PCI shows none",
+            evidence,
+            fix=MISSING.fix,
+        )
+    return None
+
+
+def _expected_of_board(machine: Machine, present: int) -> int:
+    """GPUs that the boards of this machine have.
+
+    0 if that is not known, as in a virtual machine with a part of a board.
+    """
+    switches = len(switches_on_pci(machine))
+    if machine.container or (machine.hypervisor and switches < SWITCHES_OF_WHOLE):
+        return 0
+    by_links = any(gpu.switched and not gpu.name.startswith(WITH_CPU) for gpu in read_health(machine).gpus)
+    if not switches and not by_links:  # Blackwell's NVSwitches are not on PCI as such
+        return 0
+    boards = 2 if switches > SWITCHES_OF_ONE or present > BOARD else 1
+    return BOARD * boards
+
+
+def _tegra(machine: Machine) -> bool:
+    """Whether it is a Jetson, whose GPU is not on PCI."""
+    return "nvidia,tegra" in (machine.text("/proc/device-tree/compatible") or "")
+
+
+def _none_missing(machine: Machine, present: int, log: PastLog, *, logged: bool) -> Found:
+    if not present:
+        return skipped("no NVIDIA GPU, and no sign of one")
+    if board := _expected_of_board(machine, present):
+        return passed(
+            "",
+            f"{counted(present, 'GPU')} on PCI",
+            Evidence(DEVICES, counted(present, "GPU"), f"{board}, of a board with NVSwitches"),
+        )
+    if logged:
+        return passed(
+            "",
+            f"{counted(present, 'GPU')} on PCI",
+            Evidence(KMSG, "the GPUs that the kernel found are still there"),
+        )
+    why = f"the kernel log cannot be read: {log.reason}" if log.reason else "the kernel log no longer has the start"
+    return not_offered(
+        "",
+        f"{counted(present, 'GPU')} on PCI; how many there were is not known: {why}",
+        fix="busbw check --learn, on a good host",
+    )

@@ -1,0 +1,275 @@
+"""Open MPI: its version, and the variables that set it."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import (
+    ENVIRONMENT,
+    check,
+    failed,
+    not_offered,
+    passed,
+    skipped,
+    unread,
+    warned,
+)
+from busbw.check.launcher import parameters, programs
+from busbw.check.launcher.schedulers import HOSTFILE, OPERATOR_VARIABLES
+from busbw.check.machine import Machine
+from busbw.check.shell_words import assignment, word
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
+
+FAULTS = {"5.0.5": "mishandles lists of interfaces to include or exclude (open-mpi/ompi 13155)"}
+
+MPIRUN_VERSION = CheckRow(
+    id="BW200",
+    name="mpirun-version",
+    layer=Layer.LAUNCHER,
+    title="mpirun next to busbw's Python, else the first on PATH",
+    right="Open MPI 4 or 5",
+    why="Command lines of Open MPI 4 and 5 differ: interface names, ssh options and variables "
+    "changed with the daemons. A line written for the other version starts, and hangs.",
+    fix="install Open MPI 4.1 or 5.0.8: pip install 'busbw[mpi]', or put its bin directory first in PATH",
+    stays="set PATH in ~/.bashrc before its check for interactive shells; use the same version on all hosts",
+    reads=("mpirun --version",),
+    sources=("Open MPI 5 documentation, launching MPI applications",),
+)
+
+
+@check(MPIRUN_VERSION)
+def check_mpirun_version(machine: Machine) -> Iterator[Found]:
+    """The first mpirun."""
+    found = programs.open_mpi(machine)
+    if found is None:
+        yield unread("", programs.open_mpi_reading(machine), "the version of mpirun")
+        return
+    evidence = Evidence(f"{found.path} --version", found.version or found.error, "Open MPI 4 or newer")
+    if not found.path:
+        yield skipped("no mpirun next to busbw's Python or on PATH; torchrun and srun need none")
+    elif found.error:
+        yield warned("", found.error, evidence, fix=MPIRUN_VERSION.fix)
+    elif found.version in FAULTS:
+        yield warned(
+            "",
+            f"Open MPI {found.version} {FAULTS[found.version]}",
+            evidence,
+            fix=MPIRUN_VERSION.fix,
+        )
+    else:
+        yield passed("", f"Open MPI {found.version}", evidence)
+
+
+VARIABLES = {"OMPI_MCA_plm": 4, "PRTE_MCA_plm": 5}
+
+MPIRUN_ISOLATED = CheckRow(
+    id="BW201",
+    name="mpirun-isolated",
+    layer=Layer.LAUNCHER,
+    title="OMPI_MCA_plm and PRTE_MCA_plm",
+    right="not isolated",
+    why="With isolated, mpirun starts ranks on its own host only. With several hosts it only reports too few slots.",
+    fix="unset {variable}",
+    stays="remove it from the image's environment, or unset it in the job script",
+    reads=("environment", "mpirun --version"),
+    sources=("Open MPI documentation, MCA parameters of plm",),
+)
+
+
+@check(MPIRUN_ISOLATED, needs=ENVIRONMENT)
+def check_mpirun_isolated(machine: Machine) -> Iterator[Found]:
+    """The variable of the installed Open MPI, or both if its version is unknown."""
+    environment = machine.environment or {}
+    found = programs.open_mpi(machine)
+    major = found.major if found else 0
+    set_to = {name: environment.get(name, "") for name, of in VARIABLES.items() if major in (0, of)}
+    isolated = [name for name, value in set_to.items() if value == "isolated"]
+    for name in isolated:
+        message = f"{name}=isolated: mpirun starts no rank on another host"
+        yield failed("", message, Evidence(f"${name}", "isolated", "not set"), fix=f"unset {name}")
+    if not isolated:
+        yield passed(
+            "",
+            "mpirun may start ranks on other hosts",
+            *(Evidence(f"${name}", value or "not set") for name, value in set_to.items()),
+        )
+
+
+MPI_INTERFACES = CheckRow(
+    id="BW206",
+    name="mpi-interfaces",
+    layer=Layer.LAUNCHER,
+    title="interfaces in OMPI_MCA_ and PRTE_MCA_ variables",
+    right="the same for MPI and for its daemons; either an include or an exclude list",
+    why="btl_tcp_if_include is only for MPI's own traffic. The daemons choose for themselves, "
+    "perhaps docker0 or an interface behind a firewall, and mpirun hangs without output. An "
+    "include and an exclude list together are an error. An exclude list without lo keeps MPI "
+    "from sending over TCP.",
+    fix="export OMPI_MCA_oob_tcp_if_include={netdev}",
+    stays="set it in the job script, or in Open MPI's openmpi-mca-params.conf",
+    reads=("environment", "mpirun --version"),
+    sources=(
+        "Open MPI documentation, TCP, and general run-time support notes",
+        "PRRTE, prte_if_include",
+    ),
+)
+
+
+@check(MPI_INTERFACES, needs=ENVIRONMENT)
+def check_mpi_interfaces(machine: Machine) -> Iterator[Found]:
+    """The variables together."""
+    environment = machine.environment or {}
+    every = parameters.of_environment(environment)
+    found = programs.open_mpi(machine)
+    major = found.major if found else 0
+    both, half = parameters.contradiction(every), parameters.unset_half(every, major)
+    looped = parameters.without_loopback(every)
+    if both:
+        message = f"{both[0].where} and {both[1].where} exclude each other"
+        yield failed(
+            "",
+            message,
+            *(Evidence(parameter.where, parameter.value) for parameter in both),
+            fix=f"unset {word(both[1].where.removeprefix('$'))}",
+        )
+    elif looped:
+        message = f"{looped.where}={looped.value} has no loopback interface: MPI cannot send over TCP"
+        yield failed(
+            "",
+            message,
+            Evidence(looped.where, looped.value, "lo in it"),
+            fix=f"export {assignment(looped.where[1:], f'{looped.value},lo')}",
+        )
+    elif half:
+        message = f"{half.where}={half.value} does not set the interface of the daemons"
+        fix = f"export {parameters.variables(parameters.for_daemons(half, major))}"
+        yield warned("", message, Evidence(half.where, half.value), fix=fix)
+    elif crash := parameters.crashing(every, major):
+        message = f"{crash.where}={crash.value}: mpirun of Open MPI 5 crashes with more than one interface for its daemons"
+        fix = f"with the subnet that connects the hosts: export {assignment(crash.where[1:].replace('exclude', 'include'), '10.1.0.0/16')}"
+        yield failed("", message, Evidence(crash.where, crash.value, "one name or network"), fix=fix)
+    else:
+        seen = [Evidence(parameter.where, parameter.value) for parameter in every if "_if_" in parameter.name]
+        yield passed("", "interfaces agree" if seen else "no variable sets an interface of Open MPI", *seen)
+
+
+MPI_VARIABLES = CheckRow(
+    id="BW207",
+    name="mpi-variables",
+    layer=Layer.LAUNCHER,
+    title="OMPI_MCA_ and PRTE_MCA_ variables, compared with the mpirun version",
+    right="names of the installed version",
+    why="Open MPI 5 reads its daemons' settings from PRTE_MCA_ and PMIX_MCA_, and renamed many. "
+    "Depending on the version it translates some old names. Open MPI 4 ignores all new ones.",
+    fix="export PRTE_MCA_{name}={value}",
+    stays="set it in the job script or image",
+    reads=("environment", "mpirun --version"),
+    sources=("Open MPI 5 documentation, MCA parameters",),
+)
+
+
+@check(MPI_VARIABLES, needs=ENVIRONMENT)
+def check_mpi_variables(machine: Machine) -> Iterator[Found]:
+    """Each variable that belongs to the other version."""
+    environment = machine.environment or {}
+    every = parameters.of_environment(environment)
+    found = programs.open_mpi(machine)
+    if not every:
+        yield passed("", "no variable sets a parameter of Open MPI")
+    elif found is None:
+        yield not_offered(
+            "",
+            "the version of mpirun is not known",
+            *(Evidence(parameter.where, parameter.value) for parameter in every),
+        )
+    elif not found.major:
+        yield skipped("no mpirun on PATH")
+    else:
+        # An MPIJob sets names of Open MPI 4 for all images.
+        own = {HOSTFILE, *OPERATOR_VARIABLES} if HOSTFILE in environment else set()
+        strange = [
+            (parameter, new)
+            for parameter in every
+            if parameter.where[1:] not in own and (new := parameters.misplaced(parameter, found.major))
+        ]
+        for parameter, new in strange:
+            message = f"Open MPI {found.version} may ignore {parameter.where}, a name of another major version"
+            yield warned(
+                "",
+                message,
+                Evidence(parameter.where, parameter.value),
+                fix=f"unset {word(parameter.where.removeprefix('$'))}; export {_assigned(new)}",
+            )
+        if not strange:
+            yield passed(
+                "",
+                f"all are names of Open MPI {found.major}",
+                *(Evidence(parameter.where, parameter.value) for parameter in every),
+            )
+
+
+def _assigned(option: str) -> str:
+    kind, name, value = option.removeprefix("--").split(" ", 2)
+    prefix = next(prefix for prefix, of in parameters.PREFIXES.items() if of == kind)
+    return assignment(f"{prefix}{name}", value)
+
+
+PML = "OMPI_MCA_pml"
+COLL = "OMPI_MCA_coll"
+HCOLL = "OMPI_MCA_coll_hcoll_enable"
+NET = "UCX_NET_DEVICES"
+TRANSPORTS = "UCX_TLS"
+RDMA = ("mlx5", "mlx4", "bnxt", "irdma", "rdmap", "all")
+
+MPI_TRANSPORT = CheckRow(
+    id="BW209",
+    name="mpi-transport",
+    layer=Layer.LAUNCHER,
+    title="transport of MPI when NCCL moves the data",
+    right="TCP: pml ob1, or UCX on an interface without RDMA; no hcoll",
+    why="In nccl-tests and most training, MPI only starts the ranks. UCX opens queue pairs on "
+    "the ports that NCCL uses, and hcoll may offload to the same switches. A fault in either "
+    "stops the start.",
+    fix="export OMPI_MCA_pml=ob1 OMPI_MCA_btl=tcp,self OMPI_MCA_coll=^hcoll",
+    stays="set it in the job script",
+    reads=("environment",),
+    sources=(
+        "Open MPI documentation, point-to-point messaging",
+        "OpenUCX documentation, environment variables",
+    ),
+)
+
+
+@check(MPI_TRANSPORT, needs=ENVIRONMENT)
+def check_mpi_transport(machine: Machine) -> Iterator[Found]:
+    """What variables choose for MPI."""
+    environment = machine.environment or {}
+    seen = [Evidence(f"${name}", environment[name]) for name in (PML, COLL, HCOLL, NET, TRANSPORTS) if name in environment]
+    coll = environment.get(COLL, "")
+    if environment.get(HCOLL, "0").lower() not in ("0", "false") or ("hcoll" in coll.split(",") and not coll.startswith("^")):
+        yield warned(
+            "",
+            "hcoll is on: MPI's collectives use the network's offloads",
+            *seen,
+            fix=MPI_TRANSPORT.fix,
+        )
+    elif environment.get(PML) == "ucx" and not _only_tcp(environment.get(NET, "all"), environment.get(TRANSPORTS, "all")):
+        yield warned(
+            "",
+            f"{PML}=ucx without {NET} on an interface: MPI and NCCL both use RDMA",
+            *seen,
+            fix=MPI_TRANSPORT.fix,
+        )
+    elif PML not in environment and NET in environment and not _only_tcp(environment[NET], environment.get(TRANSPORTS, "all")):
+        yield warned(
+            "",
+            f"{NET}={environment[NET]}: if Open MPI was built with UCX, MPI and NCCL both use RDMA",
+            *seen,
+            fix=MPI_TRANSPORT.fix,
+        )
+    else:
+        yield passed("", "MPI is not set to RDMA" if seen else "no variable sets MPI's transport", *seen)
+
+
+def _only_tcp(devices: str, transports: str) -> bool:
+    """Whether UCX is kept to interfaces without RDMA."""
+    return not any(part.startswith(RDMA) for part in devices.split(",")) or {"tcp", "self"} >= set(transports.split(",")) - {"sm"}

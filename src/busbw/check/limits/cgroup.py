@@ -1,0 +1,154 @@
+"""Limits of the cgroup: memory, CPU quota and processes."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import check, not_offered, passed, unread, warned
+from busbw.check.limits.process import LEAST_THREADS, threads_needed
+from busbw.check.machine import Machine
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
+from busbw.core.sizes import counted
+from busbw.host.cgroup import MOUNT, OWN, directories, killed, limits, quotas
+
+
+def _unknown_group(machine: Machine, controller: str) -> Found:
+    """Why the cgroup of this process is unknown."""
+    reading = machine.read(OWN)
+    if reading.text is None:
+        return unread("", reading, "the cgroup of this process")
+    return not_offered("", f"{MOUNT} does not have the {controller} cgroup that {OWN} names for this process")
+
+
+FULL_SHARE = 0.9  # of the limit: above it the kernel soon reclaims pages
+
+CGROUP_MEMORY = CheckRow(
+    id="BW135",
+    name="cgroup-memory",
+    layer=Layer.LIMITS,
+    title="cgroup memory limit",
+    right=f"less than {FULL_SHARE:.0%} used, and no process was killed for memory",
+    why="At the limit the kernel kills a process of the cgroup, and the other ranks wait for it. Files in /dev/shm count too.",
+    fix="raise {path} (in Slurm --mem, in Kubernetes resources.limits.memory, in systemd MemoryMax=)",
+    stays="permanent in the job or container spec",
+    reads=(OWN, "/sys/fs/cgroup/**/memory.max", "memory.current", "memory.stat", "memory.events"),
+    sources=("Linux, Documentation/admin-guide/cgroup-v2.rst",),
+)
+
+
+@check(CGROUP_MEMORY)
+def check_cgroup_memory(machine: Machine) -> Iterator[Found]:
+    """Kills in this cgroup, and each limit up to the root cgroup."""
+    if not directories(machine, "memory"):
+        yield _unknown_group(machine, "memory")
+        return
+    found = limits(machine, "memory")
+    dead = killed(machine)
+    if dead and dead[1]:
+        fix = filled(CGROUP_MEMORY.fix, path=found[0].path) if found else "use less memory, or a machine with more"
+        yield warned(
+            "",
+            f"the kernel has killed {counted(dead[1], 'process', 'es')} of this cgroup for memory",
+            Evidence(dead[0], f"oom_kill {dead[1]}", "0"),
+            fix=fix,
+        )
+    full = [(limit, used) for limit in found if (used := limit.used) is not None and used > FULL_SHARE * limit.limit]
+    for limit, used in full:
+        evidence = Evidence(limit.path, f"{used} of {limit.limit} bytes used", f"less than {FULL_SHARE:.0%}")
+        yield warned(
+            "",
+            f"{used / limit.limit:.0%} of the memory limit is used",
+            evidence,
+            fix=filled(CGROUP_MEMORY.fix, path=limit.path),
+        )
+    if full or (dead and dead[1]):
+        return
+    if found:
+        least = min(found, key=lambda limit: limit.limit)
+        yield passed(
+            "",
+            f"memory is limited to {least.limit >> 20} MiB",
+            Evidence(least.path, str(least.limit)),
+        )
+    else:
+        yield passed("", "memory is not limited", Evidence(OWN, machine.text(OWN) or ""))
+
+
+CPU_QUOTA = CheckRow(
+    id="BW137",
+    name="cpu-quota",
+    layer=Layer.LIMITS,
+    title="cgroup CPU quota",
+    right="no quota, or one that never throttled the cgroup",
+    why="A cgroup that has used its quota stops until the next period (100 ms by default), and all other ranks wait.",
+    fix="remove the quota in {path} (in Kubernetes resources.limits.cpu, in Docker --cpus, in systemd CPUQuota=); bind CPUs instead",
+    stays="permanent in the job or container spec",
+    reads=(OWN, "/sys/fs/cgroup/**/cpu.max", "cpu.stat"),
+    sources=("Linux, Documentation/scheduler/sched-bwc.rst",),
+)
+
+
+@check(CPU_QUOTA)
+def check_cpu_quota(machine: Machine) -> Iterator[Found]:
+    """Each quota up to the root cgroup."""
+    if not directories(machine, "cpu"):
+        yield _unknown_group(machine, "cpu")
+        return
+    found = quotas(machine)
+    for quota in found:
+        evidence = Evidence(
+            quota.path,
+            f"{quota.cpus:g} CPUs, throttled in {quota.throttled} periods",
+            "no quota, or never throttled",
+        )
+        if quota.throttled:
+            message = f"the quota of {quota.cpus:g} CPUs throttled the cgroup in {counted(quota.throttled, 'period')}"
+            yield warned("", message, evidence, fix=filled(CPU_QUOTA.fix, path=quota.path))
+        else:
+            yield passed(
+                "",
+                f"the quota of {quota.cpus:g} CPUs has not throttled the cgroup so far",
+                evidence,
+            )
+    if not found:
+        yield passed("", "no CPU quota", Evidence(OWN, machine.text(OWN) or ""))
+
+
+CGROUP_PIDS = CheckRow(
+    id="BW138",
+    name="cgroup-pids",
+    layer=Layer.LIMITS,
+    title="cgroup limit of processes and threads",
+    right=f"room for 2 x GPUs x CPUs, and for {LEAST_THREADS} or more",
+    why="At the limit no thread starts: Resource temporarily unavailable. systemd sets such a limit by default, Kubernetes may.",
+    fix="raise {path} (in Docker --pids-limit=-1, in Kubernetes podPidsLimit, in systemd TasksMax=infinity)",
+    stays="permanent in the service or container spec",
+    reads=(OWN, "/sys/fs/cgroup/**/pids.max", "pids.current"),
+    sources=("Linux, Documentation/admin-guide/cgroup-v2.rst: pids",),
+)
+
+
+@check(CGROUP_PIDS)
+def check_cgroup_pids(machine: Machine) -> Iterator[Found]:
+    """Each limit up to the root cgroup."""
+    if not directories(machine, "pids"):
+        yield _unknown_group(machine, "pids")
+        return
+    found, least = limits(machine, "pids"), threads_needed(machine)
+    small = [limit for limit in found if limit.limit - (limit.used or 0) < least]
+    for limit in small:
+        message = f"the cgroup may have {limit.limit} processes and threads, and has {limit.used or 'some'}; the ranks may need {least}"
+        yield warned(
+            "",
+            message,
+            Evidence(limit.path, str(limit.limit), f"room for {least}"),
+            fix=filled(CGROUP_PIDS.fix, path=limit.path),
+        )
+    if found and not small:
+        yield passed(
+            "",
+            "the cgroup has room for processes and threads",
+            *(Evidence(limit.path, str(limit.limit)) for limit in found),
+        )
+    elif not found:
+        yield passed("", "the number of processes is not limited", Evidence(OWN, machine.text(OWN) or ""))

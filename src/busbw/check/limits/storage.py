@@ -1,0 +1,137 @@
+"""Space in /dev/shm and in the file systems that jobs write to."""
+
+import json
+from collections.abc import Iterator
+
+from busbw.check.base import check, failed, not_offered, passed, unread, warned
+from busbw.check.machine import Machine
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
+from busbw.host.file_systems import SILENT, read_file_systems
+from busbw.host.mounts import read_space
+
+SHM = "/dev/shm"
+LEAST, TOO_SMALL = 1 << 30, 64 << 20  # the second is Docker's default
+LEFT_OVER = "nccl-"
+
+SHM_SIZE = CheckRow(
+    id="BW134",
+    name="shm-size",
+    layer=Layer.LIMITS,
+    title=f"size of {SHM}",
+    right="1 GiB or more are free",
+    why="Ranks on a host exchange data there. If it is full, NCCL fails with: failed to extend "
+    "/dev/shm/nccl-..., or the job ends with a bus error.",
+    fix="mount -o remount,size=50% /dev/shm; for containers --shm-size=1g or --ipc=host",
+    stays="in /etc/fstab (tmpfs /dev/shm tmpfs size=...); for containers, an option at their start",
+    reads=(f"statvfs({SHM})", SHM),
+    sources=("NCCL user guide, troubleshooting: shared memory",),
+)
+
+
+@check(SHM_SIZE)
+def check_shm_size(machine: Machine) -> Iterator[Found]:
+    """The free space, which files left by ended jobs reduce."""
+    reading = read_space(machine, SHM)
+    if reading.text is None:
+        yield unread("", reading, f"the size of {SHM}")
+        return
+    size = json.loads(reading.text)
+    evidence = Evidence(f"statvfs({SHM})", f"{_mib(size['free'])} free of {_mib(size['total'])}", "1024 MiB or more")
+    text = f"{_mib(size['free'])} of {_mib(size['total'])} are free in {SHM}"
+    report = failed if size["free"] <= TOO_SMALL else warned
+    left = [name for name in machine.names(SHM) if name.startswith(LEFT_OVER)]
+    if size["free"] >= LEAST:
+        yield passed("", text, evidence)
+    elif size["total"] >= LEAST:
+        fix = f"drain the host; then rm {SHM}/{LEFT_OVER}*" if left else f"ls -l {SHM}; remove what ended jobs left"
+        yield report("", text, evidence, fix=fix)
+    elif machine.container:
+        yield report(
+            "",
+            text,
+            evidence,
+            fix="start the container with --shm-size=1g or --ipc=host; in Kubernetes mount an emptyDir with medium: Memory",
+        )
+    else:
+        yield report("", text, evidence, fix=f"mount -o remount,size=50% {SHM}")
+
+
+def _mib(size: int) -> str:
+    return f"{size >> 20} MiB"
+
+
+# Less than this share and than this number is little.
+LOW = 0.05
+MANY_BYTES = 20 << 30
+MANY_FILES = 100_000
+FULL_SHARE, FULL_BYTES, FULL_FILES = 0.01, 256 << 20, 1000
+DEAD = "mount | grep {path}; the server of this mount must answer again, or: umount -l {path}"
+SPACE = "du -xh --max-depth=2 {path} | sort -h | tail; remove what ended jobs left"
+INODES = "du -x --inodes --max-depth=3 {path} | sort -n | tail; remove what ended jobs left"
+
+DISK_SPACE = CheckRow(
+    id="BW263",
+    name="disk-space",
+    layer=Layer.LIMITS,
+    title="space and inodes of /, /tmp, /var, /dev/shm and the home directory",
+    right=f"{LOW:.0%} free, or {MANY_BYTES >> 30} GiB and {MANY_FILES} inodes, and each file system answers within 5 s",
+    why="Programs end with: No space left on device. Without space in /var the logs stop, which "
+    "would show why. A dead mount hangs every program that touches it.",
+    fix=SPACE,
+    stays="until jobs fill it again; quotas or a scheduler epilog that cleans up keep it free",
+    reads=("statvfs(2)",),
+    sources=("statvfs(3)",),
+)
+
+
+@check(DISK_SPACE, after=SHM_SIZE)
+def check_disk_space(machine: Machine) -> Iterator[Found]:
+    """Each file system once, by the first of its paths."""
+    found = read_file_systems(machine)
+    if found is None:
+        yield not_offered("", "the snapshot has no file systems")
+        return
+    seen: set[int | str] = set()
+    for path, said in found.items():
+        if said.get("device") not in seen:
+            yield _judge_file_system(path, said)
+        seen |= {said["device"]} if "device" in said else set()
+
+
+def _judge_file_system(path: str, said: dict[str, int | str]) -> Found:
+    where = f"statvfs({path})"
+    if "error" in said:
+        if said["error"] == SILENT:
+            message = f"{path} does not answer: every program that touches it hangs"
+            return failed(path, message, Evidence(where, SILENT, "an answer"), fix=filled(DEAD, path=path))
+        return not_offered(path, f"{path} cannot be read: {said['error']}")
+    total, free, files, free_files = (int(said[name]) for name in ("total", "free", "files", "free_files"))
+    space = f"{free >> 20} of {total >> 20} MiB free"
+    inodes = f"{free_files} of {files} inodes free"
+    few = _scarcity(free, total, MANY_BYTES, FULL_BYTES) if path != SHM else 0
+    few_files = _scarcity(free_files, files, MANY_FILES, FULL_FILES)
+    if not few and not few_files:
+        return passed(path, f"{space}{f', {inodes}' if files else ''}", Evidence(where, space))
+    report = failed if 2 in (few, few_files) else warned
+    seen = space if few >= few_files else inodes
+    share = free / total if few >= few_files else free_files / files
+    fix = filled(SPACE if few >= few_files else INODES, path=path)
+    return report(
+        path,
+        f"{path} has {seen}",
+        Evidence(where, seen, f"{LOW:.0%} or more"),
+        fix=fix,
+        weight=1 - share,
+    )
+
+
+def _scarcity(free: int, total: int, many: int, few: int) -> int:
+    """2 if it is as good as full, 1 if little is left, else 0.
+
+    A file system that does not count has enough.
+    """
+    if not total or free >= LOW * total or free >= many:
+        return 0
+    return 2 if (free < few and free < max(FULL_SHARE * total, 1)) or not free else 1

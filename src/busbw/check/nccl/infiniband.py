@@ -1,0 +1,226 @@
+"""Variables that choose RDMA ports and addresses."""
+
+import re
+
+from busbw.check.base import not_offered, passed, skipped, warned
+from busbw.check.machine import Machine
+from busbw.check.nccl.settings import (
+    READS,
+    STAYS,
+    Selection,
+    Setting,
+    known,
+    parse_selection,
+    variable,
+    version,
+)
+from busbw.check.nic.links import driver, own_ports
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
+from busbw.core.sizes import parse_int
+from busbw.host.gids import V2
+
+GID_VARIABLE = "NCCL_IB_GID_INDEX"
+DYNAMIC = (2, 21)  # from this version on NCCL finds the index itself
+
+GID_INDEX = CheckRow(
+    id="BW165",
+    name="nccl-gid-index",
+    layer=Layer.NCCL,
+    title=f"{GID_VARIABLE} in the environment",
+    right="not set: NCCL 2.21 and newer find the RoCE v2 GID themselves",
+    why="The order of GIDs differs between hosts, and changes after an interface was down. A "
+    "fixed index may then point to a RoCE v1 GID or to none.",
+    fix=f"unset {GID_VARIABLE}",
+    stays=STAYS,
+    reads=(*READS, "/sys/class/infiniband/*/ports/*/gid_attrs/types/*"),
+    sources=("NCCL user guide, NCCL_IB_GID_INDEX",),
+)
+
+
+@variable(GID_INDEX, GID_VARIABLE)
+def check_gid_index(machine: Machine, setting: Setting) -> Found:
+    if not machine.roce_ports and known(machine):
+        return skipped(f"{setting.text}, but there is no RoCE port")
+    types = {f"{port.path}/gid_attrs/types/{setting.value}": port for port in machine.roce_ports}
+    evidence = [
+        setting.evidence("not set"),
+        *(_gid_evidence(path, machine.text(path)) for path in types),
+    ]
+    old = version(machine) and version(machine) < DYNAMIC
+    if old and all(gid.seen == V2 for gid in evidence[1:]):
+        return passed(
+            "",
+            f"{setting.text} is a RoCE v2 GID on all ports; NCCL before 2.21 needs it",
+            *evidence,
+        )
+    return warned("", f"{setting.text} fixes the GID index on all ports", *evidence, fix=setting.unset)
+
+
+def _gid_evidence(path: str, kind: str | None) -> Evidence:
+    return Evidence(path, kind or "no such GID", "" if kind == V2 else V2)
+
+
+HCA_VARIABLE = "NCCL_IB_HCA"
+SLOW_PORT = 0.5  # of the fastest port: a port at or below this is for management or storage
+GBIT = 1e9 / 8
+NUMBERED = re.compile(r"_\d+$")  # a whole name, like mlx5_1
+
+IB_HCA = CheckRow(
+    id="BW166",
+    name="nccl-ib-hca",
+    layer=Layer.NCCL,
+    title=f"ports that {HCA_VARIABLE} selects",
+    right="not set, or exact names of the ports near the GPUs",
+    why="Without = each entry is a prefix: mlx5_1 also selects mlx5_10 to mlx5_19, and mlx5 the "
+    "ports for storage and management. NCCL ignores a name that no port has. It uses sockets if "
+    "no port is left.",
+    fix=f"export {HCA_VARIABLE}==mlx5_0,mlx5_1",
+    stays="set it in the job script or /etc/nccl.conf",
+    reads=(*READS, "/sys/class/infiniband/*"),
+    sources=("NCCL user guide, NCCL_IB_HCA",),
+)
+
+
+@variable(IB_HCA, HCA_VARIABLE)
+def check_ib_hca(machine: Machine, setting: Setting) -> Found:
+    selection = parse_selection(setting.value)
+    devices = tuple(dict.fromkeys(port.device for port in machine.ports))
+    evidence = [
+        setting.evidence(),
+        Evidence("/sys/class/infiniband", ", ".join(devices) or "no device"),
+    ]
+    if not devices:
+        if not selection.exact and not selection.excluded:
+            return warned(
+                "",
+                f"{setting.text}: {_prefixes(selection)}",
+                setting.evidence("= before exact names"),
+                fix=_exact_names(setting, selection),
+            )
+        return not_offered("", f"{setting.text}: no RDMA device is visible here", *evidence)
+    return _judge_selection(machine, setting, selection, devices, evidence) or passed(
+        "", f"{setting.text} selects {', '.join(selection.chosen(devices))}", *evidence
+    )
+
+
+def _prefixes(selection: Selection) -> str:
+    """What prefixes select on an unknown machine."""
+    wide = "selects every port of the driver, including storage and management"
+    return "; ".join(
+        f"{token} also selects {token}0 to {token}9" if NUMBERED.search(token) else f"{token} {wide}" for token in selection.tokens
+    )
+
+
+def _exact_names(setting: Setting, selection: Selection) -> str:
+    if all(NUMBERED.search(token) for token in selection.tokens):
+        return setting.to(selection.spelled())
+    return f"{setting.to('=mlx5_0,mlx5_1')},... with the ports near the GPUs"
+
+
+def _judge_selection(
+    machine: Machine,
+    setting: Setting,
+    selection: Selection,
+    devices: tuple[str, ...],
+    evidence: list[Evidence],
+) -> Found | None:
+    chosen = selection.chosen(devices)
+    if not chosen:
+        message = f"{setting.text} selects none of the RDMA devices: NCCL uses sockets"
+        return warned("", message, *evidence, fix=setting.unset)
+    missing = selection.unmatched(devices)
+    if missing:
+        message = f"{setting.text}: this host has no {', '.join(missing)}"
+        return warned("", message, *evidence, fix=_chosen_names(setting, selection, chosen))
+    wide = selection.too_wide(devices)
+    if wide:
+        also = "; ".join(f"{token} also selects {', '.join(more)}" for token, more in wide.items())
+        return warned("", f"{setting.text}: {also}", *evidence, fix=setting.to(selection.spelled()))
+    rates = {nic.name.partition(":")[0]: nic.rate for nic in machine.host.nics if nic.rate and nic.name.partition(":")[0] in chosen}
+    slow = [name for name, rate in rates.items() if rate <= SLOW_PORT * max(rates.values())]
+    if slow:
+        named = ", ".join(f"{name} with {rates[name] / GBIT:g} Gbit/s" for name in slow)
+        message = f"{setting.text} selects {named}; the fastest has {max(rates.values()) / GBIT:g} Gbit/s"
+        keep = tuple(name for name in chosen if name not in slow)
+        return warned("", message, *evidence, fix=setting.to(f"={','.join(keep)}"))
+    return None
+
+
+def _chosen_names(setting: Setting, selection: Selection, chosen: tuple[str, ...]) -> str:
+    return setting.unset if selection.excluded else setting.to(f"={','.join(chosen)}")
+
+
+DISABLE_VARIABLE = "NCCL_IB_DISABLE"
+EFA = "efa"  # NCCL uses it through a plugin, which the variable does not affect
+
+IB_DISABLE = CheckRow(
+    id="BW167",
+    name="nccl-ib-disable",
+    layer=Layer.NCCL,
+    title=f"{DISABLE_VARIABLE} on a host with RDMA ports",
+    right="not set, or 0, which is the default",
+    why="NCCL falls back to TCP sockets. On two hosts with 8 GPUs each, a published all_reduce of 8 GiB went from 480 to 9 GB/s.",
+    fix=f"unset {DISABLE_VARIABLE}",
+    stays=STAYS,
+    reads=(*READS, "/sys/class/infiniband/*/ports/*/state"),
+    sources=("NCCL user guide, NCCL_IB_DISABLE",),
+)
+
+
+@variable(IB_DISABLE, DISABLE_VARIABLE)
+def check_ib_disable(machine: Machine, setting: Setting) -> Found:
+    if parse_int(setting.value) == 0:
+        return passed("", f"{setting.text} is the default and has no effect", setting.evidence())
+    active = [port.name for port in own_ports(machine) if port.active and driver(machine, port) != EFA]
+    if not active and known(machine):
+        return passed("", f"{setting.text}, and NCCL itself uses no active RDMA port", setting.evidence())
+    evidence = [setting.evidence("not set")]
+    if active:
+        evidence.append(Evidence("/sys/class/infiniband/*/ports/*/state", f"active: {', '.join(active)}"))
+    return warned("", f"{setting.text}: NCCL uses sockets instead of RDMA", *evidence, fix=setting.unset)
+
+
+CROSS_NIC_VARIABLE = "NCCL_CROSS_NIC"
+
+CROSS_NIC = CheckRow(
+    id="BW180",
+    name="nccl-cross-nic",
+    layer=Layer.NCCL,
+    title=f"{CROSS_NIC_VARIABLE} in the environment",
+    right="not set, or 2; 0 on a rail-optimized network",
+    why="1 lets rings and trees change rails. If each rail has its own switch, that traffic "
+    "crosses the spine and collides. 1 suits a network in which all NICs of a host are on one "
+    "switch.",
+    fix=f"unset {CROSS_NIC_VARIABLE}",
+    stays=STAYS,
+    reads=(*READS, "/sys/class/infiniband"),
+    sources=("NCCL user guide, NCCL_CROSS_NIC",),
+)
+
+
+@variable(CROSS_NIC, CROSS_NIC_VARIABLE)
+def check_cross_nic(machine: Machine, setting: Setting) -> Found:
+    if setting.value not in ("0", "1", "2"):
+        return warned(
+            "",
+            f"{setting.text} is not a value that NCCL knows",
+            setting.evidence("0, 1 or 2"),
+            fix=setting.unset,
+        )
+    ports = Evidence("/sys/class/infiniband", ", ".join(port.name for port in machine.ports))
+    if setting.value != "1":
+        return passed(
+            "",
+            f"{setting.text} {'is the default' if setting.value == '2' else 'stays on one rail'}",
+            setting.evidence(),
+        )
+    if len(machine.ports) == 1:
+        return passed("", f"{setting.text} has no effect with one NIC", setting.evidence(), ports)
+    return warned(
+        "",
+        f"{setting.text} lets rings cross the rails",
+        setting.evidence("not set, 0 or 2"),
+        ports,
+        fix=setting.unset,
+    )

@@ -1,0 +1,209 @@
+"""Network cards of one model, compared with each other, and their drivers."""
+
+import re
+from collections.abc import Iterator
+
+from busbw.check.base import check, judged, not_offered, passed, skipped, unanswered, unread, warned
+from busbw.check.machine import Machine, Port
+from busbw.check.nic.links import by_model, cabled, hardware, own_ports
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
+from busbw.host.ethtool import driver
+from busbw.host.nic import RDMA
+
+LINK_LAYER = CheckRow(
+    id="BW065",
+    name="nic-link-layer",
+    layer=Layer.NIC,
+    title="link layer of identical cards",
+    right="active ports of cards with the same part number are all InfiniBand or all Ethernet",
+    why="A card that supports both may have been left in the wrong mode. An InfiniBand port cannot reach an Ethernet port.",
+    fix="leave it if the port is for storage; else drain the host: mlxconfig -d {bdf} set LINK_TYPE_P{port}={type}; then a cold reboot",
+    stays="permanent, in the card's memory",
+    reads=(
+        "/sys/class/infiniband/*/ports/*/link_layer",
+        "/sys/class/infiniband/*/{board_id,hca_type}",
+    ),
+    sources=("NVIDIA MFT user manual, mlxconfig, LINK_TYPE_P1",),
+)
+
+
+@check(LINK_LAYER)
+def check_link_layer(machine: Machine) -> Iterator[Found]:
+    """Each active port, compared with the majority of the same model.
+
+    An even split is taken as intended.
+    """
+    groups = by_model(machine, [port for port in own_ports(machine) if port.active and port.layer])
+    if not any(len(ports) > 1 for ports in groups.values()):
+        yield skipped("no two active ports of the same model")
+        return
+    for kind, ports in groups.items():
+        layers = [port.layer for port in ports]
+        usual = max(layers, key=layers.count)
+        mixed = 2 * layers.count(usual) <= len(ports)
+        for port in ports if len(ports) > 1 else ():
+            number = 1 if usual == "InfiniBand" else 2
+            yield judged(
+                right=mixed or port.layer == usual,
+                subject=port.name,
+                good=f"{port.layer}, like {layers.count(port.layer)} of {len(ports)} ports of this model ({kind})",
+                bad=f"{port.layer}, while most ports of this model ({kind}) are {usual}",
+                evidence=(Evidence(f"{port.path}/link_layer", port.layer, usual),),
+                fix=filled(LINK_LAYER.fix, bdf=port.bdf or port.device, port=port.number, type=number),
+            )
+
+
+_RATE = re.compile(r"([\d.]+) Gb/sec \((\d+)X")
+LANES = 4
+
+RATE = CheckRow(
+    id="BW066",
+    name="nic-rate",
+    layer=Layer.NIC,
+    title="rate of RDMA ports",
+    right="the same rate on all active ports of the same model, with all four lanes",
+    why="A port that lost lanes or speed carries half or less. The slowest port sets the pace of a collective over all rails.",
+    fix="drain the host; reseat or replace the cable of {device}, then mlxlink -d {device} -m",
+    stays="a cable is permanent; a speed that was forced with ethtool or on the switch must be cleared there",
+    reads=("/sys/class/infiniband/*/ports/*/rate", "/sys/class/infiniband/*/{board_id,hca_type}"),
+    sources=("Linux Documentation/ABI/stable/sysfs-class-infiniband",),
+)
+
+
+@check(RATE)
+def check_rate(machine: Machine) -> Iterator[Found]:
+    """Each active port with a cable, compared with the fastest of the same model.
+
+    The rate of a port that is down means nothing.
+    """
+    ports = [port for port in cabled(machine) if port.active]
+    if not ports:
+        yield skipped("no active RDMA port with a cable")
+    likes = {port.name: group for group in by_model(machine, ports).values() for port in group}
+    for port in ports:
+        yield _judge_rate(machine, port, [like for like in likes.get(port.name, []) if like.layer == port.layer])
+
+
+def _judge_rate(machine: Machine, port: Port, likes: list[Port]) -> Found:
+    reading = machine.read(f"{port.path}/rate")
+    own = _rate(reading.text)
+    if own is None:
+        return unread(port.name, reading, f"the rate ('{reading.text}')" if reading.text else "the rate")
+    rates = [rate for like in likes if (rate := _rate(machine.text(f"{like.path}/rate"))) is not None]
+    best = max(rates, default=own)
+    evidence = Evidence(f"{port.path}/rate", reading.text or "", f"{best[0]:g} Gb/sec" if best > own else "4X")
+    if own < best:
+        return warned(
+            port.name,
+            f"{own[0]:g} Gbit/s over {own[1]} lanes, while ports of the same model have {best[0]:g} over {best[1]}",
+            evidence,
+            fix=filled(RATE.fix, device=port.device),
+            weight=best[0] - own[0],
+        )
+    if own[1] < LANES and len(rates) < 2:
+        return not_offered(
+            port.name,
+            f"{own[1]} of {LANES} lanes: normal for an SFP port or a breakout cable, otherwise degraded",
+            evidence,
+        )
+    lanes = "" if own[1] >= LANES else f" over {own[1]} lanes, like all of the same model"
+    return passed(port.name, f"{own[0]:g} Gbit/s{lanes}", evidence)
+
+
+def _rate(text: str | None) -> tuple[float, int] | None:
+    """Gbit/s and lanes."""
+    match = _RATE.match(text or "")
+    return (float(match.group(1)), int(match.group(2))) if match else None
+
+
+FIRMWARE = CheckRow(
+    id="BW067",
+    name="nic-firmware",
+    layer=Layer.NIC,
+    title="firmware of identical network cards",
+    right="cards with the same part number have the same firmware",
+    why="Cards with different firmware differ in congestion control and defaults. The usual cause is a replaced card.",
+    fix="mlxfwmanager -d {bdf} --query; drain the host; update it (mlxfwmanager or mstflint), then mlxfwreset -d {bdf} reset (or reboot)",
+    stays="permanent, in the card's memory",
+    reads=("/sys/class/infiniband/*/{fw_ver,board_id,hca_type}",),
+    sources=("Linux Documentation/ABI/stable/sysfs-class-infiniband",),
+)
+
+
+@check(FIRMWARE)
+def check_firmware(machine: Machine) -> Iterator[Found]:
+    """Each device, compared with most cards of the same model."""
+    ports = [port for port in cabled(machine) if port.number == "1"]
+    if not ports:
+        yield skipped("no RDMA device with firmware of its own")
+    groups = by_model(machine, ports)
+    for port in ports:
+        kind, likes = next(((kind, likes) for kind, likes in groups.items() if port in likes), ("", [port]))
+        path = f"{RDMA}/{port.device}/fw_ver"
+        own = machine.text(path)
+        if not own:
+            yield unread(port.device, machine.read(path), "its firmware")
+            continue
+        versions = [machine.text(f"{RDMA}/{like.device}/fw_ver") or "" for like in likes]
+        usual = max(versions, key=versions.count)
+        yield judged(
+            right=own == usual,
+            subject=port.device,
+            good=f"firmware {own}" + (f", same as all {len(likes)} of {kind}" if len(set(versions)) == 1 and len(likes) > 1 else ""),
+            bad=f"firmware {own}, while most cards of the same model ({kind}) have {usual}",
+            evidence=(Evidence(path, own, usual if len(likes) > 1 else ""),),
+            fix=filled(FIRMWARE.fix, bdf=port.bdf or port.device),
+        )
+
+
+MODULES = "/sys/module"
+HALVES = ("mlx5_core", "mlx5_ib")
+
+DRIVER = CheckRow(
+    id="BW068",
+    name="nic-driver",
+    layer=Layer.NIC,
+    title="drivers of the network cards",
+    right="the Ethernet and the RDMA part of the driver come from the same release",
+    why="A kernel update or a partial installation can leave one module from the kernel and one "
+    "from DOCA-OFED. They may not work together.",
+    fix="drain the host; reinstall DOCA-OFED for kernel {kernel}, or remove it; then reboot (or, "
+    "as its RDMA ports and their interfaces go down, from the console: /etc/init.d/openibd "
+    "restart)",
+    stays="until the next kernel update, unless the modules are rebuilt by DKMS",
+    reads=("ethtool -i", "/sys/module/{mlx5_core,mlx5_ib}/version"),
+    sources=("Linux Documentation/ABI/stable/sysfs-module",),
+)
+
+
+@check(DRIVER)
+def check_driver(machine: Machine) -> Iterator[Found]:
+    """Each interface of an RDMA port.
+
+    The kernel's own modules have no version; those of DOCA-OFED have one.
+    """
+    ports = cabled(machine)
+    named = [(port, netdev) for port in ports for netdev in hardware(machine, port)]
+    if not named:
+        yield skipped("no RDMA port with an interface here" if ports else "no RDMA port")
+    for port, netdev in named:
+        found = driver(machine, netdev)
+        if isinstance(found, str):
+            yield unanswered(port.name, f"the driver of {netdev} cannot be read: {found}", found)
+            continue
+        values = {
+            "driver": found.name,
+            "version": found.version,
+            "firmware": found.firmware,
+            "bus": found.bus,
+        }
+        evidence = [Evidence(f"ethtool -i {netdev}: {name}", value) for name, value in values.items() if value]
+        texts = {half: machine.text(f"{MODULES}/{half}/version") or "" for half in HALVES}
+        if found.name == "mlx5_core" and len(set(texts.values())) > 1:
+            evidence += [Evidence(f"{MODULES}/{half}/version", text or "none (kernel's own)") for half, text in texts.items()]
+            fix = filled(DRIVER.fix, kernel=machine.host.kernel or "KERNEL")
+            yield warned(port.name, "mlx5_core and mlx5_ib come from different releases", *evidence, fix=fix)
+        else:
+            yield passed(port.name, f"{netdev}: {found.name} {found.version}".rstrip(), *evidence)

@@ -1,0 +1,220 @@
+"""Links that went down, and errors on the wire."""
+
+import math
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from busbw.check.base import check, failed, passed, skipped, unanswered, warned
+from busbw.check.machine import Machine, Port
+from busbw.check.nic.links import cabled, counter_evidence, counts, hardware, per_port, total
+from busbw.check.rates import (
+    DAY_S,
+    HOUR_S,
+    LOADED,
+    NOT_KNOWN,
+    Count,
+    Window,
+    interval_s,
+    too_fast,
+    window,
+    with_rises,
+)
+from busbw.check.shell_words import filled
+from busbw.check.types import Found
+from busbw.core.check_row import CheckRow, Layer
+from busbw.core.sizes import counted
+from busbw.core.units import span
+
+MANY_FLAPS = 5  # Azure's health check allows fewer in 24 hours
+
+FLAP = CheckRow(
+    id="BW076",
+    name="nic-flap",
+    layer=Layer.NIC,
+    title="links that went down",
+    right=f"at most {MANY_FLAPS} times in 24 hours between two readings (--watch-for, --since); "
+    f"with one reading, fewer than {MANY_FLAPS} times "
+    "since the driver was loaded, above the median of this host's ports",
+    why="While a link is down the job's connections wait. After some seconds they break (NCCL error 12). Causes: cable, optic, switch.",
+    fix="dmesg -T | grep -i 'link down' shows when it went down; drain the host; reseat, clean or replace the cable of {device}",
+    stays="permanent: hardware; the counters restart when the driver is loaded",
+    reads=(
+        "/sys/class/infiniband/*/ports/*/counters/link_downed",
+        "ethtool -S: link_down_events_phy",
+        "/sys/class/net/*/carrier_down_count",
+    ),
+    sources=(
+        "Azure HPC node health checks, azure_ib_link_flapping",
+        "Linux Documentation/ABI/testing/sysfs-class-net",
+    ),
+)
+
+
+@check(FLAP)
+def check_flap(machine: Machine) -> Iterator[Found]:
+    """Each port with a cable. The median is subtracted: work on a switch takes all ports down."""
+    ports = cabled(machine)
+    if not ports:
+        yield skipped("no RDMA port with a cable")
+    read = {port.name: counts(machine, port, ("counters/link_downed",), "link_down_events_phy") for port in ports}
+    found = {port.name: _down_counts(machine, port, read[port.name]) for port in ports}
+    totals = {name: max(map(_value, own)) for name, own in found.items() if own}
+    rises = {name: _largest_rise(own) for name, own in found.items() if own}
+    common, seconds = _median(list(totals.values())), interval_s(machine)
+    common_rise = _median([rise for rise in rises.values() if rise is not None])
+    for port in ports:
+        own, rise = found[port.name], rises.get(port.name)
+        if not own:
+            reason = read[port.name]
+            yield unanswered(
+                port.name,
+                "no link-down counter can be read",
+                reason if isinstance(reason, str) else "",
+            )
+        elif seconds and rise is not None:
+            yield _judge_rise(port, own, rise, common_rise, seconds)
+        else:
+            yield _judge_total(port, own, totals[port.name], common)
+
+
+def _value(count: Count) -> int:
+    return count.value
+
+
+def _judge_rise(port: Port, own: list[Count], rise: int, common: float, seconds: float) -> Found:
+    """What happened between two readings."""
+    ever = counted(max(map(_value, own)), "time")
+    message = f"its link went down {counted(rise, 'time')} in {span(seconds)}, {ever} {LOADED}"
+    seen = counter_evidence(own, expected="no more")
+    if too_fast(math.ceil(rise - common), seconds, MANY_FLAPS * HOUR_S / DAY_S):
+        return warned(port.name, message, *seen, fix=filled(FLAP.fix, device=port.device), weight=rise)
+    return passed(port.name, message, *seen)
+
+
+def _judge_total(port: Port, own: list[Count], times: int, common: float) -> Found:
+    """What one reading tells."""
+    seen = counter_evidence(own, expected=f"below {MANY_FLAPS}")
+    fix = filled(FLAP.fix, device=port.device)
+    full = next((count for count in own if count.saturated and count.value == times), None)
+    if full:
+        message = f"{full.name} is {times}, the most that it can hold: its link went down at least as often {LOADED}"
+        clear = "" if port.roce else filled(f"{CLEAR}; ", device=port.device, port=port.number)
+        return failed(port.name, message, *seen, fix=f"{clear}{fix}", weight=times)
+    message = f"its link went down {counted(times, 'time')} {LOADED}"
+    if times - common >= MANY_FLAPS:
+        message += f"; the median of this host's ports is {common:g}" if common else ""
+        return warned(port.name, f"{message}; when is not known", *seen, fix=fix, weight=times)
+    return passed(port.name, message, *seen)
+
+
+def _down_counts(machine: Machine, port: Port, own: list[Count] | str) -> list[Count]:
+    carriers = [count for netdev in hardware(machine, port) if (count := _carrier_count(machine, netdev))]
+    return ([] if isinstance(own, str) else own) + carriers
+
+
+def _largest_rise(own: list[Count]) -> int | None:
+    """The largest rise; None if none is known."""
+    return max((count.rise for count in own if count.rise is not None), default=None)
+
+
+def _median(values: list[int]) -> float:
+    """Work on a switch takes all ports down."""
+    return median(values) if len(values) > 2 else 0
+
+
+def _carrier_count(machine: Machine, netdev: str) -> Count | None:
+    path = f"/sys/class/net/{netdev}/carrier_down_count"
+    read = [_number(path, netdev, reading.text(path) or "") for reading in (machine, machine.earlier) if reading]
+    now = [count for count in read[:1] if count]
+    return next(iter(with_rises(now, [count for count in read[1:] if count])), None)
+
+
+def _number(path: str, netdev: str, text: str) -> Count | None:
+    return Count("carrier_down_count", int(text), path, netdev) if text.isdecimal() else None
+
+
+PER_HOUR = 120  # NVSentinel's limit for symbol_error
+OVERRUN = "excessive_buffer_overrun_errors"
+RECOVERED = "link_error_recovery"
+FILES = ("symbol_error", RECOVERED, "port_rcv_errors", "local_link_integrity_errors", OVERRUN)
+PHY = "rx_symbol_err_phy|rx_pcs_symbol_err_phy|rx_crc_errors_phy"
+NEVER = f"local_link_integrity_errors|{OVERRUN}"
+WATCH = "busbw check --only nic-symbol-errors --watch-for 60 shows how fast they rise"
+CLEAR = "as root, which sets the counters to 0: perfquery -C {device} -P {port} -R"
+RESEAT_CABLE = "drain the host; reseat, clean or replace the cable of {device}, then mlxlink -d {device} -m -c -e"
+CREDITS = (
+    "the other end sent without credits, which no cable mends: smpquery -C {device} -P {port} -D "
+    "portinfo 0 {port} shows the virtual lanes (OperVLs) and MTU, which must be those of the "
+    "other end; update the firmware of the NIC and of its switch"
+)
+
+SYMBOL_ERRORS = CheckRow(
+    id="BW077",
+    name="nic-symbol-errors",
+    layer=Layer.NIC,
+    title="uncorrected errors on the wire",
+    right=f"at most {PER_HOUR} per hour between two readings (--watch-for, --since); with one "
+    f"reading, at most {PER_HOUR} in all, and "
+    "no counter at its maximum",
+    why="A packet with such an error is lost. RDMA retransmits it and every packet after it. "
+    "Many of these counters have 4 to 16 bits and stay at their maximum, so a total does not "
+    "tell whether errors still come.",
+    fix=f"{WATCH}; if they do: {RESEAT_CABLE}; for {OVERRUN}: {CREDITS}; if a counter is at its maximum: {CLEAR}",
+    stays="permanent: hardware; the counters restart when the driver is loaded",
+    reads=(
+        "/sys/class/infiniband/*/ports/*/counters/{" + ",".join(FILES) + "}",
+        f"ethtool -S: {PHY.replace('|', ', ')}",
+    ),
+    sources=(
+        "Linux Documentation/ABI/stable/sysfs-class-infiniband",
+        "InfiniBand Architecture Specification, PortCounters",
+        "NVSentinel, NIC health monitor",
+        "infiniband-diags: perfquery(8), smpquery(8)",
+    ),
+)
+
+
+@per_port(SYMBOL_ERRORS, [f"counters/{name}" for name in FILES], PHY)
+def check_symbol_errors(machine: Machine, port: Port, found: list[Count]) -> Found:
+    full = [count for count in found if count.saturated]
+    seen = window(machine, [count for count in found if not count.saturated])
+    errors = total(found, ".*")
+    text = f"{counted(errors, 'error')} {LOADED}" + (f", {total(seen.counts, '.*')} of them {seen.since}" if seen.seconds else "")
+    if full:
+        named = ", ".join(f"{count.name} {count.value}" for count in full)
+        report = failed if any(count.name == RECOVERED for count in full) else warned
+        message = f"{named}: the most that the counter holds, so later errors are not counted, and {NOT_KNOWN}"
+        return report(
+            port.name,
+            message,
+            *counter_evidence(found),
+            fix=_fix_of_counters(port, found, seen, full),
+            weight=errors,
+        )
+    if _too_many(seen):
+        message = text if seen.seconds else f"{text}; {NOT_KNOWN}"
+        return warned(
+            port.name,
+            message,
+            *counter_evidence(found),
+            fix=_fix_of_counters(port, seen.counts, seen, full),
+            weight=total(seen.counts, ".*"),
+        )
+    return passed(port.name, text, *counter_evidence(found))
+
+
+def _too_many(seen: Window) -> bool:
+    """Whether errors come too fast; of one reading, whether they may."""
+    errors = total(seen.counts, ".*")
+    often = too_fast(errors, seen.seconds, PER_HOUR) if seen.seconds else errors > PER_HOUR
+    return often or bool(total(seen.counts, NEVER))
+
+
+def _fix_of_counters(port: Port, found: Sequence[Count], seen: Window, full: Sequence[Count]) -> str:
+    """What each counter that is not 0 asks for: only some are mended at the cable."""
+    credits = total(found, OVERRUN)
+    steps = [CLEAR] if full and not port.roce else []
+    steps += [] if seen.seconds and not full else [WATCH]
+    steps += [RESEAT_CABLE if seen.seconds and not full else f"if they do: {RESEAT_CABLE}"] if total(found, ".*") > credits else []
+    steps += [CREDITS] if credits else []
+    return filled("; ".join(steps), device=port.device, port=port.number)

@@ -1,0 +1,184 @@
+"""Packets that ports dropped, held back or sent again."""
+
+import re
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from busbw.check.base import check, not_offered, passed, warned
+from busbw.check.machine import Machine, Port
+from busbw.check.nic.links import LOSS, cabled, counter_evidence, counts, each_port, per_port, total
+from busbw.check.rates import HOUR_S, LOADED, NOT_KNOWN, Count, Window, too_fast, window
+from busbw.check.shell_words import filled
+from busbw.check.types import Found
+from busbw.core.check_row import CheckRow, Layer
+
+DROPPED = "[rt]x_discards_phy|port_xmit_discards"
+PACKETS = "[rt]x_packets_phy|port_xmit_packets|port_rcv_packets"
+SIZE = "rx_oversize_pkts_phy"
+PACKET_FILES = (
+    "counters/port_xmit_discards",
+    "counters/port_xmit_packets",
+    "counters/port_rcv_packets",
+)
+INFINIBAND_FIX = (
+    "ibdiagnet names the congested switch port; the log of the subnet manager shows whether a "
+    "host hung; as root, which sets the counters to 0: perfquery -C {device} -P {port} -R"
+)
+
+DISCARDS = CheckRow(
+    id="BW079",
+    name="nic-discards",
+    layer=Layer.NIC,
+    title="packets that ports dropped",
+    right=f"at most {LOSS:g} of the packets, and none for their size, between two readings "
+    "(--watch-for, --since) or since the driver "
+    "was loaded",
+    why="RDMA retransmits a lost packet and every packet after it. Received packets are dropped "
+    "if their class has no flow control, or if they are larger than the MTU.",
+    fix="enable flow control for the RDMA priority, on the switch too: mlnx_qos -i {netdev} "
+    "--pfc 0,0,0,1,0,0,0,0; for oversize packets, set the same MTU at both ends",
+    stays="after reboot: lost; a systemd unit or the NIC Configuration Operator keeps it; the counters restart when the driver is loaded",
+    reads=(
+        "ethtool -S: rx_discards_phy, tx_discards_phy, rx_packets_phy, tx_packets_phy, rx_oversize_pkts_phy",
+        "/sys/class/infiniband/*/ports/*/counters/{port_xmit_discards,port_xmit_packets,port_rcv_packets}",
+    ),
+    sources=("Linux Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst",),
+)
+
+
+@per_port(DISCARDS, PACKET_FILES, f"{DROPPED}|{PACKETS}|{SIZE}")
+def check_discards(machine: Machine, port: Port, found: list[Count]) -> Found:
+    if not any(count.name.startswith(("rx_discards", "tx_discards", "port_xmit_discards")) for count in found):
+        return not_offered(port.name, "its driver does not count dropped packets")
+    recent = window(machine, found)
+    # An idle port tells nothing new.
+    values, since = (recent.counts, recent.since) if _packets(recent.counts) else (tuple(found), LOADED)
+    dropped, large, packets = total(values, DROPPED), total(values, SIZE), _packets(values)
+    seen = counter_evidence(found, f"{DROPPED}|{SIZE}")
+    full = next((count for count in found if count.saturated), None)
+    message = f"{dropped} of {packets} packets dropped {since}" + (f", {large} that are larger than its MTU" if large else "")
+    message += f"; {full.name} is at the most that it can hold, and later drops are not counted" if full else ""
+    if large or full or dropped > LOSS * packets:
+        fix = (
+            filled(DISCARDS.fix, netdev=port.netdev or "INTERFACE")
+            if port.roce
+            else filled(INFINIBAND_FIX, device=port.device, port=port.number)
+        )
+        return warned(port.name, message, *seen, fix=fix, weight=dropped + large)
+    return passed(port.name, message, *seen)
+
+
+def _packets(found: Sequence[Count]) -> int:
+    """The files of the port and the statistics of its interface count the same packets."""
+    return max(total(found, "[rt]x_packets_phy"), total(found, "port_xmit_packets|port_rcv_packets"))
+
+
+NOW = "outbound_pci_stalled_(rd|wr)"
+EVENTS = "outbound_pci_stalled_(rd|wr)_events"
+LOST = "outbound_pci_buffer_overflow"
+PERCENT = 30  # the driver's own limit for an event
+SECONDS, SHARE = 60, 1e-3  # allowed in total, and of the time between two readings
+WATCH = "while a job runs: busbw check --only nic-pci-stalls --watch-for 60"
+
+PCI_STALLS = CheckRow(
+    id="BW081",
+    name="nic-pci-stalls",
+    layer=Layer.NIC,
+    title="ports that stall on PCIe",
+    right=f"a port stalls for more than {PERCENT} % of a second in at most {SHARE:.1%} of the "
+    "time between two readings (--watch-for, --since); not judged with one reading from "
+    f"{SECONDS} s on",
+    why="The port has data for memory, but PCIe does not take it: slot width or speed, ACS, "
+    "IOMMU, or small reads. The port then pauses the switch, and so other hosts.",
+    fix="lspci -s {bdf} -vv: width and speed (LnkSta), MaxReadReq; busbw check shows faults on its PCIe path",
+    stays="BIOS settings stay; setpci is lost at the next reboot",
+    reads=("ethtool -S: outbound_pci_stalled_{rd,wr}, outbound_pci_stalled_{rd,wr}_events, outbound_pci_buffer_overflow",),
+    sources=("Linux Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst",),
+)
+
+
+@per_port(PCI_STALLS, (), f"{NOW}|{EVENTS}|{LOST}")
+def check_pci_stalls(machine: Machine, port: Port, found: list[Count]) -> Found:
+    now = max((count.value for count in found if re.fullmatch(NOW, count.name)), default=0)
+    over = window(machine, [count for count in found if not re.fullmatch(NOW, count.name)])
+    stalled, lost = total(over.counts, EVENTS), total(over.counts, LOST)
+    message = f"it stalled in {stalled} s {over.since}, and for {now} % of the last second; {lost} packets lost to this"
+    fix = filled(PCI_STALLS.fix, bdf=port.bdf or port.device)
+    often = too_fast(stalled, over.seconds, SHARE * HOUR_S) if over.seconds else False
+    if now > PERCENT or lost or often:
+        return warned(port.name, message, *counter_evidence(found), fix=fix, weight=stalled + lost)
+    if over.seconds is None and stalled >= SECONDS:
+        return not_offered(port.name, f"{message}; {NOT_KNOWN}", *counter_evidence(found), fix=WATCH)
+    return passed(port.name, message, *counter_evidence(found))
+
+
+# Adaptive routing reorders packets without loss, so out_of_sequence alone means nothing.
+AGAIN = (
+    "packet_seq_err",
+    "implied_nak_seq_err",
+    "local_ack_timeout_err",
+    "roce_adp_retrans",
+    "rx_icrc_encapsulated",
+)
+GAVE_UP = ("req_transport_retries_exceeded", "req_rnr_retries_exceeded")
+MANY_LOST = 10  # connections above the median of the ports
+SHOWN = ("out_of_sequence", "out_of_buffer", "rnr_nak_retry_err")
+PACKET_COUNTERS = ("port_xmit_packets", "port_rcv_packets")
+
+RETRANSMISSIONS = CheckRow(
+    id="BW082",
+    name="nic-retransmissions",
+    layer=Layer.NIC,
+    title="RDMA retransmissions",
+    right=f"at most {LOSS:g} of the packets, and fewer than {MANY_LOST} connections that gave up, "
+    "above the median of this host's ports, "
+    "between two readings (--watch-for, --since) or since the driver was loaded",
+    why="Packets were lost on the path. RDMA retransmits them and every packet after them. After seven retries NCCL fails with error 12.",
+    fix="check flow control and ECN on the path of {device} (roce-pfc, roce-ecn) and its cable (nic-ber); busbw watch shows when it rises",
+    stays="depends on the cause; the counters restart when the driver is loaded and wrap at 2^32",
+    reads=(
+        f"/sys/class/infiniband/*/ports/*/hw_counters/{{{','.join((*AGAIN, *GAVE_UP, *SHOWN))}}}",
+        f"/sys/class/infiniband/*/ports/*/counters/{{{','.join(PACKET_COUNTERS)}}}",
+    ),
+    sources=("Linux drivers/infiniband/hw/mlx5/counters.c", "NCCL user guide, troubleshooting"),
+)
+
+
+@check(RETRANSMISSIONS)
+def check_retransmissions(machine: Machine) -> Iterator[Found]:
+    files = [f"hw_counters/{name}" for name in (*GAVE_UP, *AGAIN, *SHOWN)] + [f"counters/{name}" for name in PACKET_COUNTERS]
+    read = [window(machine, found).counts for port in cabled(machine) if not isinstance(found := counts(machine, port, files, ""), str)]
+    lost = [total(found, "|".join(GAVE_UP)) for found in read]
+    # A killed job leaves connections of its remote ranks unanswered, equally on all ports.
+    common = median(lost) if len(lost) > 2 else 0
+    yield from each_port(
+        machine,
+        files,
+        "",
+        lambda port, found: _judge_retransmissions(port, window(machine, found), common),
+    )
+
+
+def _judge_retransmissions(port: Port, over: Window, common: float) -> Found:
+    found, names = over.counts, {count.name for count in over.counts}
+    if not names & set(AGAIN):
+        return not_offered(port.name, "its driver does not count retransmissions")
+    again, gave_up = total(found, "|".join(AGAIN)), total(found, "|".join(GAVE_UP))
+    packets = total(found, "|".join(PACKET_COUNTERS))
+    seen = counter_evidence(found, "|".join((*GAVE_UP, *AGAIN, *SHOWN)))
+    message = f"{again} retransmission events {over.since}"
+    message += f" in {packets} packets" if names & set(PACKET_COUNTERS) else "; packets are not counted"
+    fix = filled(RETRANSMISSIONS.fix, device=port.device)
+    if gave_up - common >= MANY_LOST:
+        on_others = f"; the median of this host's ports is {common:g}" if common else ""
+        return warned(
+            port.name,
+            f"{gave_up} times a connection gave up {over.since}{on_others}",
+            *seen,
+            fix=fix,
+            weight=gave_up,
+        )
+    message += f"; {gave_up} connections gave up, as when a job is killed" if gave_up else ""
+    if again and not names & set(PACKET_COUNTERS):
+        return not_offered(port.name, message, *seen)
+    return warned(port.name, message, *seen, fix=fix, weight=again) if again > LOSS * packets else passed(port.name, message, *seen)

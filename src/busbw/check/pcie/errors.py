@@ -1,0 +1,216 @@
+"""Errors of PCIe, as AER counts them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from busbw.check.base import check, failed, not_offered, passed, skipped, unread, warned
+from busbw.check.machine import Machine
+from busbw.check.pcie_devices import NONE, Part, gpus, nics, slots
+from busbw.check.rates import HOUR_S, NOT_KNOWN, interval_s, risen, too_fast
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
+from busbw.core.sizes import counted
+from busbw.core.units import span
+from busbw.host.pci import at, errors, read_link
+from busbw.host.source import Reading
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Errors that a device or bridge reported since boot."""
+
+    part: Part
+    bdf: str
+    path: str
+    errors: dict[str, int]
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(self.errors.values())
+
+    @property
+    def text(self) -> str:
+        """`Bad TLP 3, Replay Timer Timeout 1`."""
+        return ", ".join(f"{name} {count}" for name, count in self.errors.items() if count) or "0"
+
+
+@dataclass(frozen=True)
+class Errors:
+    """What was read; `unread` is a file that could not be read, if none could."""
+
+    parts: list[Part]
+    read: list[Counts] = field(default_factory=list)
+    unread: Reading | None = None
+
+
+def aer_counts(machine: Machine, kind: str) -> Errors:
+    """Counts of aer_dev_{kind} of each slot and the bridges above it.
+
+    Devices without AER have no such file.
+    """
+    parts = slots(gpus(machine) + nics(machine))
+    found = Errors(parts, list(_read(machine, parts, kind)))
+    if found.read or not parts:
+        return found
+    return Errors(parts, [], machine.read(f"{parts[0].path}/aer_dev_{kind}"))
+
+
+def _read(machine: Machine, parts: list[Part], kind: str) -> Iterator[Counts]:
+    seen: set[str] = set()
+    for part in parts:
+        for bdf in (part.device.bdf, *reversed(part.device.above or ())):
+            path = f"{at(bdf)}/aer_dev_{kind}"
+            text = machine.text(path)
+            if bdf not in seen and text is not None:
+                yield Counts(part, bdf, path, errors(text))
+            seen.add(bdf)
+
+
+AER_FATAL = CheckRow(
+    id="BW051",
+    name="pcie-aer-fatal",
+    layer=Layer.PCIE,
+    title="uncorrectable PCIe errors since boot",
+    right="none on GPUs, network controllers and the bridges above them",
+    why="A fatal error makes the link unreliable: the device is reset or lost, and with it the job. A nonfatal one loses a transfer.",
+    fix="dmesg -T | grep -e AER -e {bdf}; drain the host and power it off; reseat the card and "
+    "its riser; if errors come back, replace the cable or the card",
+    stays="depends on the hardware; the counts restart at a reboot",
+    reads=("/sys/bus/pci/devices/*/aer_dev_fatal", "/sys/bus/pci/devices/*/aer_dev_nonfatal"),
+    sources=(
+        "Linux, Documentation/ABI/testing/sysfs-bus-pci-devices-aer",
+        "Linux, Documentation/PCI/pcieaer-howto.rst",
+    ),
+)
+
+
+@check(AER_FATAL)
+def check_aer_fatal(machine: Machine) -> Iterator[Found]:
+    """Fatal counts fail, nonfatal ones warn."""
+    fatal, nonfatal = aer_counts(machine, "fatal"), aer_counts(machine, "nonfatal")
+    if not fatal.parts:
+        yield skipped(NONE)
+        return
+    for kind in (fatal, nonfatal):
+        if kind.unread is not None:
+            yield unread("", kind.unread, "the error counts (PCIe AER may be off in the kernel or the BIOS)")
+            return
+    bad = [(counts, True) for counts in fatal.read if counts.total] + [(counts, False) for counts in nonfatal.read if counts.total]
+    yield from (_judge_uncorrectable(counts, fatal=is_fatal) for counts, is_fatal in bad)
+    if not bad:
+        first = fatal.read[0]
+        yield passed(
+            "",
+            f"no uncorrectable error on {len(fatal.read)} devices and bridges",
+            Evidence(first.path, first.text, "0"),
+        )
+
+
+def _judge_uncorrectable(counts: Counts, *, fatal: bool) -> Found:
+    where = "" if counts.bdf == counts.part.device.bdf else f" in the bridge above it ({counts.bdf})"
+    message = f"{counted(counts.total, 'fatal error' if fatal else 'nonfatal error')} since boot{where}"
+    report = failed if fatal else warned
+    return report(
+        counts.part.name,
+        message,
+        Evidence(counts.path, counts.text, "0"),
+        fix=filled(AER_FATAL.fix, bdf=counts.bdf),
+        weight=counts.total,
+    )
+
+
+BIT_ERRORS = 1e-12  # the largest bit error rate of a lane that the specification allows
+
+AER_CORRECTABLE = CheckRow(
+    id="BW052",
+    name="pcie-aer-correctable",
+    layer=Layer.PCIE,
+    title="correctable PCIe errors since boot",
+    right="between two readings (--watch-for, --since) no more than the bit error rate of 10^-12 "
+    "allows; with one reading, no more than it allows in an hour",
+    why="Each is a packet that was retransmitted. Many of them cost bandwidth and announce a failing link.",
+    fix="under load: busbw check --only pcie-aer-correctable --watch-for 60; if the count grows, "
+    "drain the host, power it off, and reseat {bdf} and its riser",
+    stays="depends on the hardware; the counts restart at a reboot",
+    reads=("/sys/bus/pci/devices/*/aer_dev_correctable", "/sys/bus/pci/devices/*/current_link_*"),
+    sources=(
+        "PCI Express Base Specification, bit error rate",
+        "Linux, Documentation/ABI/testing/sysfs-bus-pci-devices-aer",
+    ),
+)
+
+
+@check(AER_CORRECTABLE)
+def check_aer_correctable(machine: Machine) -> Iterator[Found]:
+    """Each device and bridge with errors, and what the bit error rate of its link allows."""
+    found = aer_counts(machine, "correctable")
+    if not found.parts:
+        yield skipped(NONE)
+    elif found.unread is not None:
+        yield unread("", found.unread, "the error counts (PCIe AER may be off in the kernel or the BIOS)")
+    else:
+        yield from _judge_aer_correctable(machine, found.read)
+
+
+def _judge_aer_correctable(machine: Machine, read: list[Counts]) -> Iterator[Found]:
+    seconds = interval_s(machine)
+    before = {counts.path: counts.total for counts in aer_counts(machine.earlier, "correctable").read} if machine.earlier else {}
+    some = [counts for counts in read if counts.total]
+    for counts in some:
+        limit = _allowed_per_s(machine, counts.bdf)
+        text = f"{counted(counts.total, 'correctable error')} since boot ({counts.bdf})"
+        if limit is None:
+            yield not_offered(
+                counts.part.name,
+                f"{text}; the speed of its link is unknown",
+                Evidence(counts.path, counts.text),
+            )
+        elif seconds and counts.path in before:
+            yield _judge_rise(counts, risen("aer", before[counts.path], counts.total) or 0, seconds, limit)
+        else:
+            yield _judge_total(counts, text, limit)
+    if not some:
+        yield passed(
+            "",
+            f"no correctable error on {len(read)} devices and bridges",
+            Evidence(read[0].path, "0"),
+        )
+
+
+def _judge_rise(counts: Counts, rise: int, seconds: float, limit: float) -> Found:
+    text = f"{counted(rise, 'correctable error')} in {span(seconds)}, {counts.total} since boot ({counts.bdf})"
+    evidence = Evidence(counts.path, counts.text, f"at most {limit * seconds:.0f} more")
+    if too_fast(rise, seconds, limit * HOUR_S):
+        message = f"{text}, more than the bit error rate of PCIe allows"
+        return warned(
+            counts.part.name,
+            message,
+            evidence,
+            fix=filled(AER_CORRECTABLE.fix, bdf=counts.bdf),
+            weight=rise,
+        )
+    return passed(counts.part.name, text, evidence)
+
+
+def _judge_total(counts: Counts, text: str, limit: float) -> Found:
+    evidence = Evidence(counts.path, counts.text, f"at most {limit * HOUR_S:.0f}, as an hour allows")
+    if counts.total > limit * HOUR_S:
+        return warned(
+            counts.part.name,
+            f"{text}; {NOT_KNOWN}",
+            evidence,
+            fix=filled(AER_CORRECTABLE.fix, bdf=counts.bdf),
+            weight=counts.total,
+        )
+    return passed(counts.part.name, f"{text}, no more than an hour allows", evidence)
+
+
+def _allowed_per_s(machine: Machine, bdf: str) -> float | None:
+    """Bit errors a second that the specification allows on this link.
+
+    None if its rate is not known.
+    """
+    link = read_link(machine, bdf)
+    return link.speed * 1e9 * link.width * BIT_ERRORS if link.speed and link.width else None

@@ -1,0 +1,137 @@
+"""Where GPUs and network controllers are: PCIe switches and NUMA nodes."""
+
+from collections.abc import Iterator
+
+from busbw.check.base import check, judged, not_offered, passed, skipped, unread, warned
+from busbw.check.machine import Machine
+from busbw.check.pcie.upstream import BRIDGES, nearest
+from busbw.check.pcie_devices import NONE, Part, gpus, nics, rdma_nics, with_cpu
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
+from busbw.host.cpu import count_list
+from busbw.host.pci import shared
+
+PATH = CheckRow(
+    id="BW043",
+    name="pcie-path",
+    layer=Layer.PCIE,
+    title="path from each GPU to its nearest RDMA device",
+    right="both are under one PCIe switch",
+    why="Otherwise their data goes through the CPU's root complex, and NCCL by default stages it in host memory.",
+    fix="drain the host and power it off; then move {nic} ({nic_bdf}) to a slot under the switch of the GPU at {gpu_bdf}",
+    stays="permanent: hardware",
+    reads=(BRIDGES,),
+    sources=("NCCL user guide, NCCL_NET_GDR_LEVEL and NCCL_NET_GDR_C2C",),
+)
+
+
+@check(PATH)
+def check_path(machine: Machine) -> Iterator[Found]:
+    cards, ports = gpus(machine), rdma_nics(machine)
+    if not cards or not ports:
+        yield skipped("no GPU" if not cards else "no RDMA device")
+    elif machine.hypervisor:
+        yield skipped("a virtual machine shows no PCIe switches; set NCCL_TOPO_FILE to give NCCL the topology")
+    else:
+        for gpu in cards:
+            yield _judge_path(machine, gpu, ports)
+
+
+def _judge_path(machine: Machine, gpu: Part, ports: list[Part]) -> Found:
+    if model := with_cpu(machine, gpu):
+        return skipped(f"{model} is connected to its CPU by NVLink-C2C", gpu.name)
+    nic = nearest(gpu, ports, machine)
+    if nic is None or gpu.device.above is None:
+        return not_offered(gpu.name, f"{gpu.path} does not show which bridges are above it")
+    return judged(
+        right=shared(gpu.device, nic.device) > 0,
+        subject=gpu.name,
+        good=f"{nic.name} is under the same PCIe switch",
+        bad=f"no RDMA device is under its PCIe switch; the nearest is {nic.name}",
+        evidence=(
+            Evidence(gpu.path, " > ".join(gpu.device.above) or "no bridge above it"),
+            Evidence(
+                nic.path,
+                " > ".join(nic.device.above or ()) or "no bridge above it",
+                "under the same switch",
+            ),
+        ),
+        fix=filled(PATH.fix, nic=nic.name, nic_bdf=nic.device.bdf, gpu_bdf=gpu.device.bdf),
+    )
+
+
+NODES = "/sys/devices/system/node/online"
+MOVE_NIC = "drain the host and power it off; then move {nic} ({bdf}) to a slot of NUMA node {node}, or add one there"
+
+NUMA = CheckRow(
+    id="BW044",
+    name="pcie-numa",
+    layer=Layer.PCIE,
+    title="NUMA nodes of GPUs and network controllers",
+    right="known, and each GPU is on the same node as its nearest RDMA device",
+    why="Without NUMA nodes NCCL cannot bind its threads near the GPU. Between two nodes all data crosses the link between the sockets.",
+    fix="drain the host; enable NUMA (ACPI SRAT) in the BIOS, or expose the nodes of the host to the virtual machine",
+    stays="permanent: a BIOS or hypervisor setting",
+    reads=("/sys/bus/pci/devices/*/numa_node", NODES),
+    sources=("Linux, Documentation/ABI/testing/sysfs-bus-pci",),
+)
+
+
+@check(NUMA)
+def check_numa(machine: Machine) -> Iterator[Found]:
+    """Each device has a node; each GPU and its nearest RDMA device have the same."""
+    cards, ports = gpus(machine), rdma_nics(machine)
+    # A hypervisor's own network devices have no node.
+    parts = cards + (ports if machine.hypervisor else nics(machine))
+    nodes = machine.read(NODES)
+    if not parts:
+        yield skipped(NONE)
+    elif nodes.text is None:
+        yield unread("", nodes, "the list of NUMA nodes")
+    elif count_list(nodes.text) == 1:
+        yield skipped("the machine has one NUMA node")
+    else:
+        lost = [part for part in parts if not (machine.text(f"{part.path}/numa_node") or "").isdecimal()]
+        yield from (_judge_unknown_node(machine, part) for part in lost)
+        far = [
+            _judge_far(machine, gpu, nic) for gpu in cards if gpu not in lost and (nic := nearest(gpu, ports, machine)) and nic not in lost
+        ]
+        apart = [found for found in far if found]
+        yield from apart
+        if not lost and not apart:
+            yield passed(
+                "",
+                "all GPUs and network controllers have a NUMA node, and no GPU is on a different node than its nearest RDMA device",
+                Evidence(NODES, nodes.text),
+            )
+
+
+def _judge_unknown_node(machine: Machine, part: Part) -> Found:
+    path = f"{part.path}/numa_node"
+    reading = machine.read(path)
+    if reading.text is None:
+        return unread(part.name, reading, "its NUMA node")
+    return warned(
+        part.name,
+        "its NUMA node is unknown",
+        Evidence(path, reading.text, "0 or more"),
+        fix=NUMA.fix,
+    )
+
+
+def _judge_far(machine: Machine, gpu: Part, nic: Part) -> Found | None:
+    own, its = (machine.text(f"{part.path}/numa_node") or "" for part in (gpu, nic))
+    if own == its:
+        return None
+    evidence = (
+        Evidence(f"{gpu.path}/numa_node", own, its),
+        Evidence(f"{nic.path}/numa_node", its, own),
+    )
+    fix = filled(MOVE_NIC, nic=nic.name, bdf=nic.device.bdf, node=own)
+    return warned(
+        gpu.name,
+        f"it is on NUMA node {own}, its nearest RDMA device {nic.name} on node {its}",
+        *evidence,
+        fix=fix,
+    )

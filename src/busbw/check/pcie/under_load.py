@@ -1,0 +1,228 @@
+"""PCIe under load: copies to and from each GPU, and GPUDirect RDMA within the host."""
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+
+import msgspec
+
+from busbw.check.base import check, failed, judged, not_offered, skipped, unknown
+from busbw.check.load import COMMAND, Copies, GpuLoad, under_load
+from busbw.check.loopback import CALL, NOT_INSTALLED, WITHOUT_CUDA, Loop, Loopback
+from busbw.check.machine import Machine, Port
+from busbw.check.nic.links import gbits
+from busbw.check.pcie.links import GENERATIONS
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
+from busbw.core.sizes import counted
+from busbw.host.gpu import pcie_rate
+from busbw.host.pci import read_link
+from busbw.host.source import Unavailable
+
+# Of the link: Azure's node health checks ask 21 of 31.5 GB/s of A100, and 48 of 63 of H100.
+COPY_SHARE = 2 / 3
+
+LOAD_RATE = CheckRow(
+    id="BW053",
+    name="pcie-load-rate",
+    layer=Layer.PCIE,
+    title="rate of copies between pinned host memory and each GPU, under load",
+    right=f"in each direction {COPY_SHARE:.0%} or more of what the link carries at its current generation and width",
+    why="Data loading, checkpoints, offloading and NCCL's paths through the host all use this "
+    "link. Retransmits, an IOMMU or memory on another socket slow it down, and no GPU counter "
+    "shows it.",
+    fix="repeat it on an idle machine; then check pcie-iommu, pcie-numa, pcie-max-payload and pcie-aer-correctable for GPU {gpu}",
+    stays="permanent: hardware or a BIOS setting",
+    reads=(
+        "copies of 128 MiB from and to pinned memory",
+        "nvmlDeviceGetCurrPcieLinkGeneration",
+        "nvmlDeviceGetCurrPcieLinkWidth",
+    ),
+    sources=(
+        "Azure node health checks, gpu bandwidth",
+        "PCI Express Base Specification, rates and encoding of each generation",
+    ),
+)
+
+
+@under_load(LOAD_RATE, over_pcie=True)
+def check_load_rate(gpu: GpuLoad) -> Iterator[Found]:
+    for copies in gpu.copies:
+        yield _judge_direction(gpu, copies)
+
+
+def _judge_direction(gpu: GpuLoad, copies: Copies) -> Found:
+    links = Counter((sample.gen, sample.width) for sample in copies.samples)
+    gen, width = max(links, key=links.__getitem__, default=(None, None))
+    link, text = pcie_rate(gen, width), f"{copies.bytes_per_s / 1e9:.1f} GB/s {copies.direction}"
+    where = f"copies {copies.direction}, {gpu.label}"
+    if link is None:
+        return unknown(
+            gpu.label,
+            f"{text}, but NVML does not report the generation and lanes of its link",
+            Evidence(where, text),
+        )
+    of = f"{text}, {copies.bytes_per_s / link:.0%} of the {link / 1e9:g} GB/s of generation {gen} x{width}"
+    return judged(
+        right=copies.bytes_per_s >= COPY_SHARE * link,
+        subject=gpu.label,
+        good=of,
+        bad=f"only {of}",
+        evidence=(Evidence(where, text, f"{COPY_SHARE * link / 1e9:.1f} GB/s or more"),),
+        fix=filled(LOAD_RATE.fix, gpu=gpu.index),
+        weight=1 - copies.bytes_per_s / link,
+    )
+
+
+LOAD_LINK = CheckRow(
+    id="BW054",
+    name="pcie-load-link",
+    layer=Layer.PCIE,
+    title="generation and lanes of each GPU's PCIe link, under load",
+    right="in all samples the highest that the GPU and its slot support",
+    why="An idle GPU lowers its link speed, so a single reading means little. A link that stays "
+    "down-trained under load loses half of its rate per generation, and logs no Xid.",
+    fix="nvidia-smi -q -i {gpu} | grep -A8 'GPU Link Info'; drain the host; set the link speed "
+    "of the slot to Auto in the BIOS; power it off and reseat {bdf} and its riser",
+    stays="permanent: hardware or a BIOS setting",
+    reads=(
+        "nvmlDeviceGetCurrPcieLinkGeneration",
+        "nvmlDeviceGetCurrPcieLinkWidth",
+        "nvmlDeviceGetMaxPcieLinkGeneration",
+    ),
+    sources=("NVML, PCIe link", "NVSentinel issue 890"),
+)
+
+
+@under_load(LOAD_LINK, over_pcie=True)
+def check_load_link(gpu: GpuLoad) -> Iterator[Found]:
+    seen = [(sample.gen, sample.width) for sample in gpu.samples if sample.gen and sample.width]
+    if not seen or not gpu.gen_max or not gpu.width_max:
+        yield unknown(gpu.label, "NVML does not report the generation and lanes of its link")
+    else:
+        low = [link for link in seen if link[0] < gpu.gen_max or link[1] < gpu.width_max]
+        best, (gen, width) = f"generation {gpu.gen_max} x{gpu.width_max}", min(low or seen)
+        yield judged(
+            right=not low,
+            subject=gpu.label,
+            good=f"{best} in all {len(seen)} samples under load",
+            bad=f"below {best} in {len(low)} of {len(seen)} samples under load, down to generation {gen} x{width}",
+            evidence=(Evidence(f"NVML, {gpu.label}, while copies ran", f"generation {gen} x{width}", best),),
+            fix=filled(LOAD_LINK.fix, gpu=gpu.index, bdf=gpu.bus_id),
+        )
+
+
+LOAD_TRANSITIONS = CheckRow(
+    id="BW055",
+    name="pcie-load-transitions",
+    layer=Layer.PCIE,
+    title="changes of generation or lanes of each GPU's PCIe link, under load",
+    right="none while a copy runs in one direction",
+    why="A link that retrains carries no data meanwhile. Idle GPUs often change the speed. Under "
+    "load, a change points to a bad contact, a riser, or firmware power saving.",
+    fix="check pcie-aer-correctable; drain the host; turn off ASPM and power saving of the slot "
+    "in the BIOS; power it off and reseat {bdf} and its riser",
+    stays="permanent: hardware or a BIOS setting",
+    reads=("nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetCurrPcieLinkWidth"),
+    sources=("NVML, PCIe link",),
+)
+
+
+@under_load(LOAD_TRANSITIONS, over_pcie=True)
+def check_load_transitions(gpu: GpuLoad) -> Iterator[Found]:
+    number = changes = 0
+    for copies in gpu.copies:
+        links = [(sample.gen, sample.width) for sample in copies.samples if sample.gen and sample.width]
+        number += len(links)
+        changes += sum(before != after for before, after in pairwise(links))
+    if not number:
+        yield unknown(gpu.label, "NVML does not report the generation and lanes of its link")
+    else:
+        text = f"{counted(changes, 'change')} of its link in {number} samples under load"
+        yield judged(
+            right=not changes,
+            subject=gpu.label,
+            good=text,
+            bad=text,
+            evidence=(Evidence(f"NVML, {gpu.label}, while copies ran", counted(changes, "change"), "0"),),
+            fix=filled(LOAD_TRANSITIONS.fix, bdf=gpu.bus_id),
+        )
+
+
+LOOPBACK_SHARE = 0.8  # of the port's rate or that of its PCIe link
+GBIT = 1e9 / 8
+
+GPUDIRECT_LOOPBACK = CheckRow(
+    id="BW265",
+    name="gpudirect-loopback",
+    layer=Layer.PCIE,
+    title="rate of GPUDirect RDMA from the memory of each GPU through its RDMA device and back, under load",
+    right=f"{LOOPBACK_SHARE:.0%} or more of the rate of the port, or of its PCIe link if that is lower",
+    why="It needs the GPU, the PCIe switch, the NIC and the modules for GPUDirect together, and "
+    "no other host. ACS, an IOMMU or a narrow link halve the rate, and NCCL is then slower on "
+    "this host alone.",
+    fix="busbw check --only pcie-acs --only pcie-iommu --only pcie-path --only gpudirect-path; "
+    "in one shell ib_write_bw -d {device} --use_cuda={gpu} -F; in another the same with "
+    "localhost at its end",
+    stays="depends on the cause",
+    reads=(
+        "ib_write_bw --use_cuda of perftest, to this host itself",
+        "/sys/class/infiniband/*/ports/*/rate",
+        "/sys/bus/pci/devices/*/current_link_*",
+    ),
+    sources=("perftest, README", "Azure node health checks, azure_ib_write_bw_gdr"),
+)
+
+
+@check(GPUDIRECT_LOOPBACK)
+def check_gpudirect_loopback(machine: Machine) -> Iterator[Found]:
+    """Each port next to a GPU; skip without a load or without perftest."""
+    reading = machine.call(CALL, _not_asked)
+    if reading.data is None:
+        yield skipped(f"judged only under load: {COMMAND}")
+        return
+    tried = msgspec.json.decode(reading.data, type=Loopback)
+    if not tried.loops and tried.reason in (NOT_INSTALLED, WITHOUT_CUDA):
+        yield not_offered("", tried.reason)
+    elif not tried.loops:
+        report = skipped(tried.reason) if tried.reason.startswith("no ") else unknown("", tried.reason)
+        yield report
+    for loop in tried.loops:
+        yield _judge_loop(machine, loop)
+
+
+def _judge_loop(machine: Machine, loop: Loop) -> Found:
+    port = next((port for port in machine.ports if port.name == loop.port), None)
+    fix = filled(GPUDIRECT_LOOPBACK.fix, device=port.device if port else loop.port, gpu=loop.gpu)
+    where = f"ib_write_bw --use_cuda={loop.gpu}, {loop.port}"
+    if loop.bytes_per_s is None:
+        message = f"GPUDirect RDMA with GPU {loop.gpu} fails: {loop.error}"
+        return failed(loop.port, message, Evidence(where, loop.error, "a rate"), fix=fix)
+    most = _port_or_link_rate(machine, port) if port else None
+    text = f"{loop.bytes_per_s / GBIT:.0f} Gbit/s with GPU {loop.gpu}"
+    if most is None:
+        return unknown(loop.port, f"{text}, but the rate of the port is not known", Evidence(where, text))
+    return judged(
+        right=loop.bytes_per_s >= LOOPBACK_SHARE * most,
+        subject=loop.port,
+        good=text,
+        bad=f"only {text}, {loop.bytes_per_s / most:.0%} of {most / GBIT:.0f}",
+        evidence=(Evidence(where, text, f"{LOOPBACK_SHARE * most / GBIT:.0f} Gbit/s or more"),),
+        fix=fix,
+        weight=1 - loop.bytes_per_s / most,
+    )
+
+
+def _port_or_link_rate(machine: Machine, port: Port) -> float | None:
+    """Bytes per second of the port, or of its PCIe link if that is less."""
+    link = read_link(machine, port.bdf)
+    rates = [
+        gbits(machine, port) * GBIT,
+        pcie_rate(GENERATIONS.get(link.speed or 0), link.width) or 0.0,
+    ]
+    return min((rate for rate in rates if rate), default=None) if rates[0] else None
+
+
+def _not_asked() -> str:
+    raise Unavailable("no load was asked for")

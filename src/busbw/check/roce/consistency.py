@@ -1,0 +1,171 @@
+"""Whether all RoCE ports have the same settings, and keep them over a reboot."""
+
+from collections.abc import Iterator, Sequence
+
+from busbw.check.base import check, not_offered, passed, skipped, unanswered, unknown, warned
+from busbw.check.machine import Machine
+from busbw.check.roce.settings import STAYS, Setting, absent, settings, values
+from busbw.check.shell_words import filled
+from busbw.check.types import Evidence, Found
+from busbw.core.check_row import CheckRow, Layer
+from busbw.host.boot_config import CALL, UNITS, read_setters
+from busbw.host.dcb import Dcb
+from busbw.host.roce_qos import rdma_cm_path
+
+ALIKE = CheckRow(
+    id="BW097",
+    name="roce-alike",
+    layer=Layer.ROCE,
+    title="identical settings on all RoCE ports",
+    right="the same trust mode, flow control, congestion control, DSCP map, bandwidth shares and traffic class on all ports of the host",
+    why="A port that a script missed loses packets on its rail. A collective is as slow as its slowest rail.",
+    fix="set {what} of {netdev} to the value of {other}: mlnx_qos -i {other} shows it",
+    stays=STAYS,
+    reads=(
+        "dcb",
+        "/sys/class/net/*/{qos,ecn}",
+        "/sys/class/infiniband/*/tc/*/traffic_class",
+        rdma_cm_path("*", "*", "*"),
+    ),
+    sources=("NVIDIA Network Operator, NIC configuration",),
+)
+
+
+@check(ALIKE)
+def check_alike(machine: Machine) -> Iterator[Found]:
+    """Each setting that can be read, compared with most ports."""
+    found = settings(machine)
+    if len(found) < 2:
+        yield skipped("fewer than two RoCE interfaces" if found else absent(machine))
+        return
+    table = [values(machine, setting) for setting in found]
+    columns: dict[str, list[str]] = {}
+    for port_values in table:
+        for what, value in port_values.items():
+            columns.setdefault(what, []).append(value)
+    known = [what for what, column in columns.items() if any(column)]
+    if not known:
+        yield not_offered("", "no setting of RoCE can be read here")
+        return
+    differing: list[Found] = []
+    for what in known:
+        differing += _differing_ports(found, what, columns[what])
+    yield from differing
+    if not differing:
+        yield passed(
+            "",
+            f"{len(found)} RoCE interfaces have the same settings",
+            Evidence("settings that were compared", ", ".join(known)),
+        )
+
+
+def _differing_ports(found: Sequence[Setting], what: str, column: list[str]) -> Iterator[Found]:
+    usual = max(column, key=column.count)
+    model = found[column.index(usual)]
+    for setting, value in zip(found, column, strict=True):
+        if value != usual:
+            yield _judge_difference(setting, what, value, usual, model)
+
+
+def _judge_difference(setting: Setting, what: str, value: str, usual: str, model: Setting) -> Found:
+    evidence = Evidence(
+        f"{setting.qos.netdev}: {what}",
+        value or "not readable",
+        usual or "not readable, as on most ports",
+    )
+    if not value:
+        return unknown(setting.subject, f"its {what} cannot be read; on most ports it can", evidence)
+    fix = filled(ALIKE.fix, what=what, netdev=setting.qos.netdev, other=model.qos.netdev)
+    return warned(setting.subject, f"its {what} differs from most ports of this host", evidence, fix=fix)
+
+
+KUBELET = "/var/lib/kubelet"
+
+AT_START = CheckRow(
+    id="BW101",
+    name="roce-at-start",
+    layer=Layer.ROCE,
+    title="RoCE settings after a reboot",
+    right="a systemd unit, a udev rule, a network script (ifupdown, NetworkManager, networkd-dispatcher), lldpad or cron sets them at boot",
+    why="A reboot clears flow control, trust mode, congestion control and traffic class. A host "
+    "that was set up by hand silently loses packets after its next reboot.",
+    fix="write the commands (mlnx_qos or dcb, traffic_class, cma_roce_tos) to a script, make a "
+    "systemd unit for it, systemctl enable qos.service",
+    stays="an enabled unit is permanent; netplan has no settings for this",
+    reads=(CALL, "dcb", "/sys/class/net/*/qos/trust"),
+    sources=(
+        "NVIDIA Network Operator, NIC configuration",
+        "Alibaba Cloud, SCC instances with GPUs (rdma_qos_init)",
+    ),
+)
+
+
+@check(AT_START)
+def check_at_start(machine: Machine) -> Iterator[Found]:
+    """One finding for the machine, if a RoCE port has flow control or trusts DSCP."""
+    found = settings(machine)
+    states = [setting.qos for setting in found if setting.qos.trust or setting.qos.lossless is not None]
+    chosen = [qos for qos in states if qos.lossless or qos.trust == "dscp"]
+    if not found:
+        yield skipped(absent(machine))
+    elif not states:
+        yield not_offered("", "the settings of RoCE cannot be read")
+    elif not chosen:
+        yield skipped("no RoCE port has flow control or trusts DSCP")
+    else:
+        firmware = all(isinstance(qos.dcb, Dcb) and qos.dcb.host is False for qos in chosen)
+        yield _judge_boot_files(machine, firmware=firmware)
+
+
+def _judge_boot_files(machine: Machine, *, firmware: bool) -> Found:
+    files = read_setters(machine)
+    if isinstance(files, str):
+        return unanswered("", f"what sets RoCE at boot is unknown: {files}", files)
+    enabled = [file for file in files if file.enabled]
+    if enabled:
+        seen = [Evidence(file.path, ", ".join(file.words)) for file in enabled]
+        return passed("", f"{enabled[0].path} sets it at boot", *seen)
+    if machine.container:
+        return not_offered(
+            "",
+            "no file of this container sets it at boot; a file of the host may",
+            fix="busbw check on the host",
+        )
+    if files:
+        name = files[0].path.rpartition("/")[2]
+        seen = [Evidence(file.path, "not enabled", "enabled") for file in files]
+        if not files[0].path.startswith(tuple(f"/{folder}/" for folder in UNITS)):
+            return warned(
+                "",
+                f"{name} would set it, but is not executable",
+                *seen,
+                fix=filled("chmod +x {path}", path=files[0].path),
+            )
+        return warned(
+            "",
+            f"{name} would set it, but systemd does not start it",
+            *seen,
+            fix=filled("systemctl enable {unit}", unit=_instance(name)),
+        )
+    if firmware:
+        return passed(
+            "",
+            "the NICs take it from the switch (DCBX in firmware)",
+            Evidence("dcb", "DCBX is not the host's"),
+        )
+    if machine.names(KUBELET):
+        return not_offered(
+            "",
+            "no file sets it at boot; on this node of Kubernetes the NIC Configuration Operator may",
+        )
+    return warned(
+        "",
+        "no file of this host sets it at boot",
+        Evidence(CALL, "none", "a unit, rule or script"),
+        fix=AT_START.fix,
+    )
+
+
+def _instance(unit: str) -> str:
+    """A template is enabled for one instance: `qos@.service` for an interface."""
+    return unit.replace("@.", "@INTERFACE.")

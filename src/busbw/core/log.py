@@ -1,0 +1,54 @@
+"""The log of what busbw decides and why: for `-v` and BUSBW_LOG, on stderr, with the host and the rank, and masked as results are.
+
+Modules log under their own names, so that a program that uses busbw as a library may handle its log as any other.
+"""
+
+import logging
+import os
+import platform
+import sys
+from typing import TextIO
+
+from busbw.core.errors import UsageError
+from busbw.core.masking import masked
+from busbw.core.unseen import seen
+
+VARIABLE = "BUSBW_LOG"
+LEVELS = ("debug", "info", "warning")
+
+
+class _MaskedFormatter(logging.Formatter):
+    """One line for each message, without secrets and without characters that nobody sees."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return seen(masked(super().format(record).replace("\n", "\\n")))
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    """Writes to what stderr is at that time. A message that cannot be written is lost, and nothing else."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass
+
+
+def switch_on(level: str, rank: int | None = None) -> None:
+    """Write this process' log to stderr, from `level` on. UsageError for a level that is not in LEVELS."""
+    if level not in LEVELS:
+        raise UsageError(f"{VARIABLE}={level}: no such level", f"use one of {', '.join(LEVELS)}")
+    process = platform.node() if rank is None else f"{platform.node()} rank {rank}"
+    handler = _Handler()
+    handler.setFormatter(_MaskedFormatter(f"[{process}] %(name)s: %(message)s"))
+    logger = logging.getLogger("busbw")
+    logger.handlers[:] = [handler]
+    logger.setLevel(level.upper())
+    logger.propagate = False
+
+
+def from_environment(rank: int | None = None) -> None:
+    """Switch the log on if BUSBW_LOG asks for it; UsageError as `switch_on`."""
+    if level := os.environ.get(VARIABLE):
+        switch_on(level, rank)

@@ -1,0 +1,149 @@
+"""The history as text: the list of runs, one size over time, and a run compared with the last ones."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+from busbw.core.cells import CellKey
+from busbw.core.collectives import BY_NAME
+from busbw.core.history import EARLIEST, Basis, Check, CheckedCell, Standing, StoredRun, StoredTime
+from busbw.core.sizes import counted, format_size
+from busbw.history.comparison import cell_text, placement, ratio_text
+from busbw.ui.columns import Column, aligned, wrapped
+from busbw.ui.number_formats import bandwidth_text, nccl_version_text, percent, time_text
+
+BAR = "█"
+PARTS = " ▏▎▍▌▋▊▉"
+BAR_WIDTH, BESIDE_BAR = 40, 43  # characters of the longest bar, and of id, date and figure before it
+WIDEST = 100.0  # limit of a ratio that says something
+DROP_ORDER = ("timing", "NCCL", "sizes", "machine", "collective")
+DROP_CELLS = ("p", "least to largest", "median")
+
+# Values take a StoredRun.
+RUNS: tuple[Column, ...] = (
+    Column(title="id", value=lambda run: run.id),
+    Column(title="when", value=lambda run: run.start, left=True),
+    Column(title="collective", value=lambda run: f"{run.collective} {run.counts}".rstrip(), left=True),
+    Column(title="sizes", value=lambda run: _sizes(run), left=True),
+    Column(title="peak GB/s", value=lambda run: bandwidth_text(run.peak_busbw) if run.peak_busbw else "-"),
+    Column(title="timing", value=lambda run: run.timing, left=True),
+    Column(title="NCCL", value=lambda run: nccl_version_text(run.nccl) if run.nccl else "-", left=True),
+    Column(title="machine", value=lambda run: run.machine, left=True),
+    Column(title="", value=lambda run: "wrong data" if run.wrong else "" if run.complete else "incomplete", left=True),
+)
+# Values take a CheckedCell.
+CELLS: tuple[Column, ...] = (
+    Column(title="size", value=lambda cell: format_size(cell.key.size_bytes)),
+    Column(title="placement", value=lambda cell: placement(cell.key), left=True),
+    Column(title="time", value=lambda cell: time_text(cell.time_s)),
+    Column(title="median", value=lambda cell: time_text(cell.median_s)),
+    Column(title="least to largest", value=lambda cell: f"{time_text(cell.low_s)} to {time_text(cell.high_s)}", left=True),
+    Column(title="ratio", value=lambda cell: ratio_text(cell.ratio)),
+    Column(title="p", value=lambda cell: f"{cell.p:.2g}"),
+)
+
+
+def listed(runs: Sequence[StoredRun], width: int | None = None) -> str:
+    """A line for each run."""
+    return aligned(RUNS, runs, width, DROP_ORDER)
+
+
+def _sizes(run: StoredRun) -> str:
+    return format_size(run.min_bytes) + (f" to {format_size(run.max_bytes)}" if run.max_bytes != run.min_bytes else "")
+
+
+def plot(times: Iterable[StoredTime], width: int | None = None) -> str:
+    """One bar a run, oldest first, for each machine and cell; bars begin at 0 and end at the largest of their plot."""
+    groups: dict[tuple[str, str, str, str, CellKey], list[StoredTime]] = {}
+    for time in times:
+        groups.setdefault((time.run.machine, time.run.collective, time.run.counts, time.run.timing, time.key), []).append(time)
+    most = BAR_WIDTH if width is None else max(1, min(BAR_WIDTH, width - BESIDE_BAR))
+    return "\n".join(_plot(group, most, width) for group in groups.values())
+
+
+def _plot(group: Sequence[StoredTime], most: int, width: int | None) -> str:
+    first = group[0]
+    key = first.key
+    facts = [
+        BY_NAME[first.run.collective].title,
+        first.run.counts,
+        cell_text(key),
+        key.dtype,
+        key.op,
+        f"root {key.root}" if key.root >= 0 else "",
+    ]
+    title = f"{', '.join(filter(None, facts))}; {first.run.timing} timing\n{first.run.machine}\n"
+    top = max((time.busbw for time in group if math.isfinite(time.busbw)), default=0.0)
+    columns = (
+        Column(title="id", value=lambda time: time.run.id),
+        Column(title="when", value=lambda time: time.run.start, left=True),
+        Column(title="GB/s", value=lambda time: bandwidth_text(time.busbw)),
+        Column(title="", value=lambda time: _bar(time.busbw, top, most), left=True),
+    )
+    return f"{wrapped(title, width)}\n{aligned(columns, list(reversed(group)))}"
+
+
+def _bar(value: float, top: float, most: int) -> str:
+    if not (math.isfinite(value) and top > 0):
+        return ""
+    eighths = round(8 * most * value / top)
+    return BAR * (eighths // 8) + PARTS[eighths % 8].strip()
+
+
+def checked(check: Check, width: int | None = None) -> str:
+    """A run compared with the last ones: the conclusion first, then the cells that are slower or may be, then what this rests on."""
+    slower = [cell for cell in check.cells if cell.slower]
+    shown = slower or [cell for cell in check.cells if cell.far]
+    text = wrapped(f"{_verdict(check, slower)}\n{check.machine}\n", width)
+    if shown:
+        text += "\n" + aligned(CELLS, shown, width, DROP_CELLS)
+    return text + (wrapped(f"\n{_basis(check)}\n", width) if check.basis is not Basis.NONE else "")
+
+
+def _verdict(check: Check, slower: Sequence[CheckedCell]) -> str:
+    count, total = len(check.runs), counted(len(check.cells), "cell")
+    if slower:
+        return f"SLOWER  {len(slower)} of {total} than in the last {count} runs, {_largest(slower)}"
+    if far := [cell for cell in check.cells if cell.far]:
+        text = f"UNKNOWN  {len(far)} of {total} much slower than the median of the last {count} runs, {_largest(far)}, which may be chance"
+        return f"{text}: {runs_text(check.unusual)} unusual too" if check.unusual else text
+    if check.standing is Standing.FINE and check.basis is Basis.ORDER:
+        return f"FINE  none of {total} is slower than in the last {count} runs"
+    if check.standing is Standing.FINE:
+        return f"FINE  none of {total} is slower than in the last {count} runs by more than {percent(check.tolerance)}"
+    if check.basis is Basis.SPREAD:
+        return f"UNKNOWN  no cell is clearly slower than in the last {count} runs, but {_open(check)}"
+    stored = f"{counted(count, 'comparable run')} of this machine {'is' if count == 1 else 'are'} stored"
+    return f"UNKNOWN  {stored}; {EARLIEST} show large changes, {check.needed} are needed for {percent(check.confidence)} confidence"
+
+
+def _largest(cells: Sequence[CheckedCell]) -> str:
+    worst = max(cells, key=lambda cell: cell.ratio)
+    return f"largest {ratio_text(worst.ratio)} at {cell_text(worst.key)}"
+
+
+def runs_text(ids: Sequence[int]) -> str:
+    """`run 9 is`, `runs 9, 12 are`."""
+    return f"run{'' if len(ids) == 1 else 's'} {', '.join(map(str, ids))} {'is' if len(ids) == 1 else 'are'}"
+
+
+def _open(check: Check) -> str:
+    """Which cells may be slower by more than the tolerance, and by how much."""
+    unsure = [cell for cell in check.cells if not cell.within(check.tolerance)]
+    without = [cell for cell in unsure if cell.most is None]
+    widest = max(unsure, key=lambda cell: cell.most or 0.0)
+    may = f"{len(unsure)} of {counted(len(check.cells), 'cell')} may be slower by more than {percent(check.tolerance)}"
+    if widest.most is None:
+        return f"{may}: their earlier times are all equal"
+    limit = f"at most {ratio_text(widest.most)}" if widest.most < WIDEST else "by any factor"
+    largest = f"{limit} at {cell_text(widest.key)}"
+    return f"{may}, {largest}" + (f"; earlier times of {len(without)} are all equal" if without else "")
+
+
+def _basis(check: Check) -> str:
+    chance = f"the chance that a run like those before is called slower, in any cell of the sweep, is {percent(round(check.alarm, 4))}"
+    if check.basis is Basis.ORDER:
+        return chance
+    return (
+        f"judged by the spread of {len(check.runs)} runs: {chance} or less if times vary like a normal distribution; "
+        f"from {check.needed} runs on that chance holds for any distribution"
+    )

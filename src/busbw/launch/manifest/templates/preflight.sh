@@ -1,0 +1,12 @@
+run() {
+    timeout -k 10 @{limit_s} "$@"
+    code=$?
+    case $code in
+    0) ;;
+    @{bad}) exit 1 ;;
+    124|137) echo "error: $1 $2 did not end within @{limit_s} s" >&2; exit 1 ;;
+    *) echo "note: exit code $code: this node could not be judged; the pod starts" >&2 ;;
+    esac
+}
+run @{check}
+run @{least}

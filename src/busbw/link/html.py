@@ -1,0 +1,132 @@
+"""A link test as one self-contained page: heat maps, a table of ports, and the findings."""
+
+import statistics
+from collections.abc import Sequence
+from xml.etree.ElementTree import Element
+
+from busbw.core.sizes import counted
+from busbw.link.matrix import SCALE, Color, Matrix, maps, shade, share
+from busbw.link.text import PortLine, latency_title, lines, method
+from busbw.link.types import TCP, Flow, LinkReport, bits_text
+from busbw.ui.html.element import tag
+from busbw.ui.html.findings import findings
+from busbw.ui.html.frame import framed, section
+from busbw.ui.number_formats import known, local_time, time_text
+
+CELL = 20  # units of the drawing
+LARGEST = 32  # pixels of a cell on the page
+NARROW = 640  # pixels of a map with many hosts, unless its cells would be smaller than SMALLEST
+SMALLEST = 8
+STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500)  # hosts from one number to the next
+STYLE = """
+.map { display: block; width: 100%; height: auto; margin: 12px 0; }
+.map text { fill: var(--quiet); text-anchor: middle; dominant-baseline: central; }
+.failed { fill: var(--page); stroke: var(--ink); stroke-width: 2; }
+.absent { fill: var(--quiet); }
+.keys { list-style: none; padding: 0; margin-bottom: 24px; display: flex; flex-wrap: wrap; gap: 4px 16px; }
+.keys li { font-size: 14px; color: var(--quiet); }
+.keys svg { width: 16px; height: 16px; vertical-align: -3px; margin-right: 6px; }
+"""
+
+
+def page(report: LinkReport) -> bytes:
+    """The page as UTF-8. Pointing at a cell shows its pair and rate; the table holds the rates of each host."""
+    title = f"Links between {counted(len(report.hosts), 'host')}"
+    header = tag("header", tag("h1", title), tag("p", f"{method(report)}, {local_time(report.start)}", class_="facts-line"))
+    if not report.complete:
+        header.append(tag("p", "The test did not finish; these are the results so far.", class_="warning"))
+    return framed(title, tag("main", header, *parts(report)), STYLE)
+
+
+def parts(report: LinkReport, level: str = "h2") -> list[Element]:
+    """The findings, then the heat maps and the table of each rail; they need STYLE."""
+    rails = (section(one.name, *_maps(report, rail), _table(report, rail), level=level) for rail, one in enumerate(report.rails))
+    return [section("Findings", findings(report.findings), level=level), *rails]
+
+
+def _maps(report: LinkReport, rail: int) -> list[Element]:
+    found: list[Element] = []
+    for together, rows, full in maps(report, rail):
+        how = "Both directions at the same time. " if together else ""
+        found += [tag("p", f"{how}Rows send, columns receive.", class_="note"), _map(report, rows, full), _keys(full)]
+    return found or [tag("p", "Nothing was measured here.", class_="note")]
+
+
+def _map(report: LinkReport, rows: Matrix, full: float) -> Element:
+    """The heat map. Numbers grow with the drawing, so that they stay legible on a narrow page."""
+    count = len(rows)
+    font = max(11.0, CELL * count / 38)
+    margin = 2.2 * font
+    side = margin + CELL * count
+    drawing = tag("svg", viewBox=f"0 0 {side:g} {side:g}", class_="map", role="img", aria_label="rates between hosts")
+    drawing.set("style", f"max-width: {min(LARGEST * side / CELL, max(NARROW, SMALLEST * count)):.0f}px")
+    step = next((step for step in STEPS if step * CELL >= 1.6 * font), count)
+    for at in range(count):
+        if at % step == 0:
+            middle = margin + CELL * (at + 0.5)
+            drawing.append(tag("text", str(at + 1), x=middle, y=margin / 2, font_size=font))
+            drawing.append(tag("text", str(at + 1), x=margin / 2, y=middle, font_size=font))
+        for to, flow in enumerate(rows[at]):
+            if to != at:
+                drawing.append(
+                    _cell(f"{report.hosts[at].name} to {report.hosts[to].name}", flow, full, margin + CELL * to, margin + CELL * at)
+                )
+    return drawing
+
+
+def _cell(pair: str, flow: Flow | None, full: float, x: float, y: float) -> Element:
+    """A cell: a shade of the rate, a cross if it failed, a dot if nothing was measured. Cross and dot are legible without color."""
+    said = "not measured" if flow is None else flow.error or known(flow.rate, bits_text)
+    cell = tag("g", tag("title", f"{pair}: {said}"), transform=f"translate({x:g} {y:g})")
+    part = share(flow, full) if flow else None
+    cell.append(_absent() if flow is None else _failed() if part is None else _square(shade(part)))
+    return cell
+
+
+def _square(value: Color) -> Element:
+    return tag("rect", width=CELL - 1, height=CELL - 1, fill=_hex(value))
+
+
+def _failed() -> Element:
+    return tag(
+        "path", d=f"M1 1h{CELL - 3}v{CELL - 3}h-{CELL - 3}zl{CELL - 3} {CELL - 3}m0 -{CELL - 3}l-{CELL - 3} {CELL - 3}", class_="failed"
+    )
+
+
+def _absent() -> Element:
+    return tag("circle", cx=(CELL - 1) / 2, cy=(CELL - 1) / 2, r=CELL / 8, class_="absent")
+
+
+def _keys(full: float) -> Element:
+    ends = {SCALE[0][0]: " or less", SCALE[-1][0]: " or more"}
+    keys = [(f"{bits_text(part * full)}{ends.get(part, '')}", _square(value)) for part, value in SCALE]
+    keys += [("failed", _failed()), ("not measured", _absent())]
+    return tag("ul", *(tag("li", _sample(drawn), name) for name, drawn in keys), class_="keys")
+
+
+def _sample(drawn: Element) -> Element:
+    return tag("svg", drawn, viewBox=f"0 0 {CELL - 1} {CELL - 1}", aria_hidden="true")
+
+
+def _titles(report: LinkReport) -> list[str]:
+    resent = ["resent"] if report.spec.method == TCP else []
+    return ["", "host", "port", "sends (median)", "receives (median)", "slowest", latency_title(report), *resent]
+
+
+def _hex(value: Color) -> str:
+    return "#{:02x}{:02x}{:02x}".format(*value)
+
+
+def _table(report: LinkReport, rail: int) -> Element:
+    titles = _titles(report)
+    head = tag("thead", tag("tr", *(tag("th", title) for title in titles)))
+    body = tag("tbody", *(_line(one, titles) for one in lines(report, rail)))
+    return tag("div", tag("table", head, body, class_="text"), class_="scroll", tabindex="0")
+
+
+def _line(one: PortLine, titles: Sequence[str]) -> Element:
+    middle = [statistics.median(rates) if rates else None for rates in (one.sent, one.received)]
+    texts = [one.host, one.port, *(known(rate, bits_text) for rate in middle), known(min(one.sent + one.received, default=None), bits_text)]
+    texts += [known(one.median_s, time_text), known(one.resent, str)]
+    cells = (tag("td", text, data_title=title) for title, text in zip(titles[1:], texts, strict=False))
+    return tag("tr", tag("th", str(one.number)), *cells)

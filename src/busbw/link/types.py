@@ -1,0 +1,169 @@
+"""Rates between hosts: what `busbw link` measured of each pair, and what follows from it.
+
+Seconds, and bytes per second. Hosts and rails are indices into the report's lists.
+"""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from busbw.core.finding import Finding, Verdict
+from busbw.core.sizes import counted
+from busbw.host.endpoints import Endpoint
+
+TCP, PERFTEST = "tcp", "perftest"
+METHODS = (TCP, PERFTEST)
+BAD = (Verdict.FAIL, Verdict.WARN)
+
+
+def bits_text(rate: float) -> str:
+    """`94.12 Gbit/s`, `96.1 Mbit/s`: bytes per second in the unit of line rates, four digits."""
+    return f"{rate * 8 / 1e9:.4g} Gbit/s" if rate * 8 >= 0.9995e9 else f"{rate * 8 / 1e6:.4g} Mbit/s"
+
+
+class LinkSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What to measure. `rails` are as on the command line; empty: the network that leads to the first other host."""
+
+    method: str = TCP
+    rails: list[str] = []
+    seconds: float = 2.0
+    both: Annotated[bool, Meta(description="also measure both directions at the same time")] = False
+    streams: Annotated[int, Meta(description="TCP connections, or queue pairs of perftest")] = 4
+    rounds: Annotated[int, Meta(description="rounds of disjoint pairs; 0: all pairs")] = 0
+    size: Annotated[int, Meta(description="message size of perftest in bytes")] = 1 << 20
+    gpu: Annotated[int | None, Meta(description="perftest sends from the memory of this GPU; null: host memory")] = None
+    gid_index: int | None = None
+    line_rate: Annotated[float | None, Meta(description="bytes per second, where no driver reports it")] = None
+    limit_s: Annotated[float, Meta(description="seconds for each answer of a host, beyond the measured time")] = 20.0
+
+
+class Program(msgspec.Struct, frozen=True):
+    """A program of perftest on a host: its version as it prints it, and whether it can send from GPU memory."""
+
+    version: str
+    gpu: bool
+
+
+class LinkHost(msgspec.Struct):
+    """One host. `problem` says why it was not, or no longer, measured."""
+
+    name: str
+    hostname: str = ""
+    busbw: str = ""
+    perftest: Program | None = None
+    problem: str = ""
+
+
+class Rail(msgspec.Struct, frozen=True):
+    """The ports of all hosts on one network, or with one name; None for a host without such a port."""
+
+    name: str
+    endpoints: list[Endpoint | None]
+
+
+class Flow(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Data in one direction. `rate` is bytes of data per second at the receiver, None if it failed: `error` says why.
+
+    `together`: the opposite direction ran at the same time. `cores` are the processor cores that sender and receiver used.
+    `moved` has what counters of loss, congestion and faults rose by: host, port or "tcp", counter. `mtu` is what the test reported.
+    """
+
+    rail: int
+    sender: int
+    receiver: int
+    together: bool = False
+    rate: float | None = None
+    cores: tuple[float, float] | None = None
+    processor_bound: bool = False
+    mtu: int | None = None
+    moved: dict[str, dict[str, dict[str, int]]] = {}
+    error: str = ""
+
+    @property
+    def retransmissions(self) -> int:
+        """Segments that TCP of either host sent again meanwhile."""
+        return sum(ports.get("tcp", {}).get("RetransSegs", 0) for ports in self.moved.values())
+
+
+class Latency(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Round trips of small messages in one pair for TCP; for perftest what ib_write_lat prints, which is half of a round trip."""
+
+    rail: int
+    a: int
+    b: int
+    median_s: float | None = None
+    p99_s: float | None = None
+    count: int = 0
+    error: str = ""
+
+
+class LinkReport(msgspec.Struct, tag="busbw.link/1", tag_field="schema", kw_only=True):
+    """All that was measured, in the order of measurement. `complete` is false if the tournament was interrupted."""
+
+    spec: LinkSpec
+    busbw: str = ""
+    argv: list[str] = []
+    start: str = ""
+    end: str = ""
+    complete: bool = False
+    hosts: list[LinkHost] = []
+    rails: list[Rail] = []
+    flows: list[Flow] = []
+    latencies: list[Latency] = []
+    findings: list[Finding] = []
+
+    def __post_init__(self) -> None:
+        """ValueError, and so a DecodeError of a file, where an index names no host or rail of the report."""
+        hosts, rails = range(len(self.hosts)), range(len(self.rails))
+        for rail in self.rails:
+            if len(rail.endpoints) != len(hosts):
+                raise ValueError(f"rail {rail.name} has {len(rail.endpoints)} endpoints, but there are {counted(len(hosts), 'host')}")
+        ends = [("flow", one.rail, one.sender, one.receiver) for one in self.flows]
+        ends += [("latency", one.rail, one.a, one.b) for one in self.latencies]
+        for what, at, a, b in ends:
+            if at not in rails or a not in hosts or b not in hosts:
+                there = f"{counted(len(rails), 'rail')} and {counted(len(hosts), 'host')}"
+                raise ValueError(f"a {what} is on rail {at} between hosts {a} and {b}, but there are {there}")
+
+    def bad(self) -> bool:
+        """Whether an endpoint or a pair is below what it should be."""
+        return any(finding.verdict in BAD for finding in self.findings)
+
+    def measured(self) -> list[Flow]:
+        """The flows with a rate."""
+        return [flow for flow in self.flows if flow.rate is not None]
+
+
+class Run(msgspec.Struct, frozen=True):
+    """A collective over some hosts: its busbw in bytes per second, None if it failed."""
+
+    hosts: list[str]
+    rate: float | None
+    error: str = ""
+
+
+class Suspect(msgspec.Struct, frozen=True):
+    """One host, or two that are slow only together. `share` is its rate as a share of the usual one; None if the runs failed."""
+
+    hosts: list[str]
+    share: float | None
+
+
+class SuspectReport(msgspec.Struct, tag="busbw.suspect/1", tag_field="schema", kw_only=True):
+    """A search for slow hosts by runs of a collective."""
+
+    way: Annotated[str, Meta(description="hosts: groups are halved; pairs: every two hosts")]
+    collective: str
+    size_bytes: int
+    hosts: list[str]
+    busbw: str = ""
+    argv: list[str] = []
+    start: str = ""
+    end: str = ""
+    usual: float | None = None
+    runs: list[Run] = []
+    suspects: list[Suspect] = []
+    doubts: Annotated[list[str], Meta(description="what the runs left open, and why")] = []
+    spread: Annotated[float | None, Meta(description="typical relative difference between two runs over the same hosts")] = None
+    complete: bool = False

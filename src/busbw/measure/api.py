@@ -1,0 +1,68 @@
+"""The Python API: `busbw.run` measures a collective and returns the result. The command line uses it too."""
+
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+from busbw.core.collectives import collective as collective_row
+from busbw.core.errors import UsageError
+from busbw.core.result import Result
+from busbw.core.sweep import Sampling, SweepSpec, check_spec, dtypes, redops
+from busbw.engines.sim_parameters import parse_parameters
+from busbw.launch.slurm import Step
+from busbw.measure.job import SweepJob
+from busbw.measure.record import Record
+from busbw.measure.sink import Sink
+from busbw.measure.start import run as start
+from busbw.measure.target import Where
+
+
+class Options(TypedDict, total=False):
+    """Where and how to run, as the options of `busbw run`."""
+
+    ranks: int | None  # local ranks, or ranks over all hosts; all GPUs, or two CPU ranks, by default
+    hosts: str  # "h1:8,h2:8"
+    hostfile: Path | None
+    ifname: str  # network interface for MPI, PMIx and NCCL
+    step: Step | None  # a job step of Slurm
+    engine: str  # "auto", "nccl", "torch", "mpi" or "sim"
+    net: str  # network that NCCL must use: "busbw", "socket" or "ib"
+    simulation: str  # parameters of the sim engine
+    inject: str  # a fault to inject
+    full_rows: bool  # whether to begin at the first size at which every rank has an element
+    watch: bool  # whether rows have what the links of each host carried
+    ideal: str  # expected busbw in GB/s
+    limit_s: float  # seconds without a completed operation until the run is stopped; 0: no limit
+    launch_limit_s: float  # seconds until all ranks must have joined
+    program: str  # the caller, recorded in the result
+    argv: list[str]
+
+
+def run(collective: str | SweepSpec, *, sink: Sink | None = None, **options: Unpack[Options]) -> Result:
+    """Measure a collective over all local GPUs, or over the given ranks or hosts, and return the result.
+
+    `collective` is a name, for the sizes and timing of `busbw run`, or a SweepSpec. `sink` receives events and messages; without one
+    messages are logged under the name `busbw`. In a process that an outer mpirun, srun or torchrun started, every rank calls this and
+    only rank 0 gets rows.
+
+    Raises UsageError for invalid arguments and NoMeasurement where no measurement is possible. In a job of several processes that have
+    joined, an error is logged and ends the job on all ranks.
+    """
+    job, where = prepare(collective, **options)
+    result = start(job, where, sink or Sink(Record()))
+    return result if isinstance(result, Result) else Result(spec=job.sweep)
+
+
+def prepare(collective: str | SweepSpec, **options: Unpack[Options]) -> tuple[SweepJob, Where]:
+    """The job that `run` would start, and where; raises as `run` does."""
+    if isinstance(collective, str):
+        sampling = Sampling(precision=0.0)  # 0: the engine's default
+        collective = SweepSpec(collective=collective_row(collective).name, step_factor=2, sampling=sampling)
+    if options.get("watch") and collective.sampling is None:
+        raise UsageError("--watch with --timing classic: only precise timing reads counters between sizes", "leave out one of them")
+    check_spec(collective, strict=True)
+    dtypes(collective)
+    redops(collective)
+    given: dict[str, Any] = {"program": "busbw.run", "limit_s": 60.0, "launch_limit_s": 120.0, "simulation": "", **options}
+    where = Where(**{name: given.pop(name) for name in ("ranks", "hosts", "hostfile", "ifname", "step") if name in given})
+    simulation = parse_parameters(given.pop("simulation"))
+    return SweepJob(sweep=collective, simulation=simulation, **given), where

@@ -1,0 +1,57 @@
+"""A table for GitHub: facts above, one line per size, findings as a list below."""
+
+from collections.abc import Iterable, Sequence
+
+from busbw.core.cells import figures
+from busbw.core.finding import Finding
+from busbw.core.result import Result, Row
+from busbw.measure.formats import table
+from busbw.ui.columns import Column
+from busbw.ui.number_formats import bandwidth_text, library, machine, problems
+
+SPECIAL = str.maketrans({"|": "\\|", "\n": " ", "<": "&lt;", "*": "\\*", "_": "\\_", "`": "\\`"})
+
+
+def plain(text: str) -> str:
+    """Text that Markdown shows as it is, on one line and within a cell."""
+    return text.translate(SPECIAL)
+
+
+def table_line(texts: Iterable[str]) -> str:
+    """One line of a table; the texts are not escaped."""
+    return "| " + " | ".join(texts) + " |\n"
+
+
+def table_head(columns: Sequence[Column]) -> str:
+    """Titles, and how each column is aligned."""
+    return table_line(column.heading for column in columns) + table_line("---" if column.left else "---:" for column in columns)
+
+
+def header(result: Result) -> str:
+    """A heading line of facts, the bound, and the titles."""
+    facts = [machine(result), library(result), table.sweep_text(result), result.start]
+    text = f"**{plain(result.spec.row.title)}** " + ", ".join(plain(fact) for fact in facts if fact) + "\n\n"
+    if result.ideal:
+        text += f"Ideal busbw {bandwidth_text(result.ideal.busbw)} GB/s: {plain(result.ideal.why or result.ideal.algorithm)}\n\n"
+    return text + table_head(table.columns(result))
+
+
+def row(result: Result, row: Row) -> str:
+    """One line of the table."""
+    figure = figures(row)[0]
+    return table_line(plain(column.text(result, figure)) for column in table.columns(result))
+
+
+def footer(result: Result) -> str:
+    """The peak, what went wrong, and the findings."""
+    text = "\n"
+    if result.rows:
+        text += f"Peak busbw {plain(table.peak_text(result))}; mean {bandwidth_text(result.average_busbw())} GB/s.\n"
+    text += "".join(f"\n**{plain(problem)}**\n" for problem in problems(result))
+    return text + ("\n" + "".join(_finding(finding) for finding in result.findings) if result.findings else "")
+
+
+def _finding(finding: Finding) -> str:
+    text = f"- **{finding.verdict.value}** {plain(finding.message)} (`{finding.id}`)\n"
+    lines = (("Evidence", finding.evidence), ("Fix", finding.fix))
+    return text + "".join(f"  - {name}: {plain(said)}\n" for name, said in lines if said)

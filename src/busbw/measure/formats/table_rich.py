@@ -1,0 +1,48 @@
+"""The table with color for a terminal: the same text, with verdicts, wrong data and bars standing out."""
+
+from rich.console import Console
+from rich.text import Text
+
+from busbw.core.cells import figures
+from busbw.core.result import Result, Row
+from busbw.core.unseen import Painted, seen
+from busbw.measure.formats import table
+from busbw.ui.number_formats import BARS
+
+STYLES = (
+    (r"^FAIL +|^error:|^wrong data:", "bold red"),
+    (r"^WARN +|^UNKNOWN +|^the sweep did not end", "bold yellow"),
+    (r"^PASS +", "bold green"),
+    (r"^SKIP +", "dim"),
+    (f"[{BARS}]+", "cyan"),
+)
+
+
+def header(result: Result, width: int | None = None) -> Text:
+    """The plain header, dimmed so that numbers stand out."""
+    return Text(seen(table.header(result, width)), style="dim")
+
+
+def row(result: Result, row: Row, width: int | None = None) -> Text:
+    """The plain line, red when the row has wrong data."""
+    wrong = any(figure.cell.wrong for figure in figures(row))
+    return Text(seen(table.row(result, row, width)), style="red" if wrong else "")
+
+
+def footer(result: Result, width: int | None = None) -> Text:
+    """The plain footer with its verdicts colored."""
+    text = Text()
+    for line in seen(table.footer(result, width)).splitlines(keepends=True):
+        piece = Text(line)
+        for pattern, style in STYLES:
+            piece.highlight_regex(pattern, style)
+        text.append_text(piece)
+    return text
+
+
+def escaped(text: Text) -> Painted:
+    """The text with the escape sequences of the terminal that TERM, COLORTERM and NO_COLOR name."""
+    console = Console(force_terminal=True, soft_wrap=True)
+    with console.capture() as capture:
+        console.print(text, end="")
+    return Painted(capture.get())

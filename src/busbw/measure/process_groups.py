@@ -1,0 +1,65 @@
+"""The processes of a job and their groups, and the facts that every result records about them."""
+
+import os
+import platform
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from busbw.core.env import carried
+from busbw.core.result import Device, Library, World
+from busbw.core.topology import Topology
+from busbw.core.version import __version__
+from busbw.host.host_facts import read_host
+from busbw.launch.control import Control
+from busbw.measure.events import now
+from busbw.measure.job import Job
+from busbw.measure.rank_groups import color
+
+
+@dataclass(slots=True)
+class Party:
+    """The control channels of all processes (`world`) and of this process' group; the group's color, the number of groups, and the number
+    of this process on its host (`local`).
+    """
+
+    world: Control
+    group: Control
+    color: int
+    groups: int
+    local: int
+
+
+class Opened(Protocol):
+    """An engine, or a rank of PyTorch."""
+
+    def devices(self) -> list[Device]:
+        """The device of each local rank."""
+
+    def library(self) -> Library:
+        """Versions of the communication library."""
+
+
+def join_groups(control: Control) -> Party:
+    """Split the job by NCCL_TESTS_SPLIT, and number the processes of each host. Collective."""
+    wanted = color(control.process, os.environ)
+    everyone = control.allgather((platform.node(), wanted))
+    local = sum(host == platform.node() for host, _ in everyone[: control.process])
+    colors = sorted({one for _, one in everyone})
+    group = control.split(wanted) if len(colors) > 1 else control
+    return Party(control, group, wanted, len(colors), local)
+
+
+def facts(job: Job, party: Party, opened: Opened, *, all_names: bool = False) -> dict[str, Any]:
+    """The fields of core.result.Outcome known before measuring; `all_names` keeps all variables, with masked values. Collective."""
+    devices = [device for some in party.world.allgather(opened.devices()) for device in some]
+    hosts = party.world.allgather(read_host() if party.local == 0 else None)
+    return {
+        "tool": f"busbw {__version__}",
+        "argv": job.argv,
+        "program": job.program,
+        "start": now(),
+        "library": opened.library(),
+        "world": World(devices, party.world.processes, party.groups),
+        "topology": Topology([host for host in hosts if host is not None]),
+        "environment": carried(os.environ, all_names=all_names),
+    }

@@ -1,0 +1,55 @@
+"""Where a run's events and messages go."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from busbw.core.errors import BusbwError
+from busbw.core.rank_messages import Working
+from busbw.measure.events import Event
+from busbw.measure.record import Record
+
+LOG = logging.getLogger("busbw")
+
+
+@dataclass(frozen=True, slots=True)
+class Frontend:
+    """A command line's exit code of an error, and its text of one."""
+
+    exit_of: Callable[[BusbwError], int]
+    text_of: Callable[[BusbwError], str]
+
+
+OWN = Frontend(lambda error: int(error.exit), BusbwError.render)
+
+
+class Sink:
+    """Records one run and logs its messages under the name `busbw`. A subclass in the command line prints them."""
+
+    def __init__(self, record: Record, frontend: Frontend = OWN) -> None:
+        self.record, self.frontend = record, frontend
+
+    @property
+    def progress(self) -> bool:
+        """Whether `working` is called once a second."""
+        return False
+
+    def take(self, event: Event) -> None:
+        """Record an event."""
+        self.record.take(event)
+
+    def working(self, work: Working) -> None:
+        """Show what rank 0 is doing."""
+
+    def note(self, text: str) -> None:
+        """Log a message."""
+        LOG.info("%s", text)
+
+    def error(self, text: str) -> None:
+        """Log an error after which this process exits."""
+        LOG.error("%s", text)
+
+    def run_aborted(self, reason: str) -> str:
+        """Record why the run ended early; returns a sentence about the file of its rows, '' if there is none."""
+        self.record.run_aborted(reason)
+        return ""

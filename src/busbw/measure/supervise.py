@@ -1,0 +1,172 @@
+"""Follows a launcher to its end: events go to the sink, and a failure becomes an error that names its cause."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from busbw.core.errors import MEMORY_HINT, BusbwError, NoMeasurement, StartFailed
+from busbw.core.exits import Exit
+from busbw.engines.registry import AUTO
+from busbw.launch import job, on_host, slurm
+from busbw.launch.failures import SHARED_HINT, aborting_host, died, in_order, killed_rank, known
+from busbw.launch.launcher_noise import Framing
+from busbw.launch.mpirun import marked
+from busbw.launch.rank_monitor import RankMonitor
+from busbw.measure.events import Ended, Failed, Note, Started, failure
+from busbw.measure.kind import kind_of
+from busbw.measure.launch_plan import LauncherCommand
+from busbw.measure.sink import Sink
+
+TAIL_LINES = 200  # each of a host's ranks may write 40 lines, and the first of them name the cause
+SIGNALLED = 128  # mpirun's exit code when a rank died of signal N is this plus N
+ABORT_S = 10.0  # for the launcher to end the job after a rank reported why it failed
+
+
+class RankFailed(BusbwError):
+    """A rank ended and reported why; `exit` and `kind` are its exit code and the class of its error."""
+
+    def __init__(self, failed: Failed) -> None:
+        # A usage error is the same on all ranks.
+        where = f"rank {failed.rank} on {failed.host}: " if failed.rank >= 0 and failed.exit != Exit.USAGE else ""
+        super().__init__(where + failed.message, failed.hint, failed.options)
+        self.exit, self.kind = Exit(failed.exit), failed.kind
+
+
+class Follower:
+    """Follows one launched job."""
+
+    def __init__(self, started: LauncherCommand, sink: Sink) -> None:
+        self.sink, self.hosts = sink, [host.name for host in started.hosts]
+        of_rank = tuple(host.name for host in started.hosts for _ in range(host.slots))
+        work = started.job
+        self._kind = kind_of(work)
+        library = work.engine in ("nccl", AUTO)
+        self.monitor = RankMonitor(work.ranks, of_rank, work.limit_s, work.launch_limit_s, library, self._gpus, ifname=started.ifname)
+        self.monitor.working = sink.working
+        self.queue = slurm.Queue()
+        self._framing = Framing()
+        self._tail: list[str] = []
+        self._failures: list[Failed] = []
+        self._failed_at = 0.0
+        self._exit_before_failure = False  # a rank had exited before the first one that reported a failure
+
+    def follow(self, argv: list[str], launch_limit_s: float) -> None:
+        """Run the launcher; RankFailed or NoMeasurement if it fails."""
+        status = job.run(
+            marked(argv, self.monitor.job.marker) if self.hosts else argv,
+            os.environ,
+            self._on_line,
+            self._on_message,
+            launch_limit_s,
+            self.hosts,
+            stop_reason=self._stop_reason,
+            heard=lambda: bool(self.monitor.here),
+            queued=lambda: self.queue.waiting,
+            why_silent=self.monitor.why_silent,
+            cleanup=self.monitor.job,
+            end_elsewhere=self.monitor.end_elsewhere if self.hosts else None,
+        )
+        error = self._why(status)
+        if self.hosts and self.monitor.here and (error or known("\n".join(self._tail))):
+            with job.signals_ignored():
+                self.monitor.end_elsewhere()  # what a lost daemon leaves
+        if error:
+            raise error
+
+    def _on_line(self, line: bytes) -> None:
+        try:
+            event = self._kind.decode_event(line)
+        except msgspec.DecodeError:
+            self._on_message(line)
+            return
+        if not isinstance(event, Note):
+            self.monitor.event(leaving=isinstance(event, Ended))
+        if isinstance(event, Started):
+            self.monitor.library = event.result.library.engine == "nccl"  # with `auto` known only now
+        self.sink.take(event)
+
+    def _on_message(self, line: bytes) -> None:
+        text = line.decode(errors="replace").replace("\0", "").rstrip()  # mpirun 5 writes stray NULs
+        failed = failure(text)
+        if failed:
+            self._exit_before_failure = self._exit_before_failure or (not self._failures and bool(self.monitor.gone))
+            self._failures.append(failed)
+            self._failed_at = self._failed_at or time.monotonic()
+        if failed or self.monitor.take(text):
+            return
+        self._tail.append(text)
+        del self._tail[:-TAIL_LINES]
+        self.queue.take(text)
+        if not self._framing(text) and not slurm.own_line(text):
+            self.sink.note(text)
+
+    def _stop_reason(self) -> BusbwError | None:
+        """The error with which to stop a job that is still running."""
+        if self._failures:
+            return RankFailed(self._failures[0]) if time.monotonic() - self._failed_at > ABORT_S else None
+        for change in self.monitor.changes():
+            self.sink.note(f"note: {change}")
+        return self.monitor.stop_reason(queued=self.queue.waiting)
+
+    def _why(self, status: int) -> BusbwError | None:
+        """The error of a job that has exited."""
+        text = in_order("\n".join(self._tail), self.monitor.gone)
+        result = self.sink.record.result
+        if status == 0 and result is not None and result.complete and not self._failures:
+            return None
+        # The death of a rank causes errors on others, and one of them may abort before the launcher has seen the death.
+        death = known(text, self.hosts, kills=True) or (job.explain(status, text, self.hosts) if died(text) else None)
+        if death is None and (self._exit_before_failure or not self._failures):
+            death = self.monitor.death(aborting_host(text))
+        if death is None and self._failures:
+            return RankFailed(min(self._failures, key=lambda failed: failed.exit == Exit.BUG))
+        if death is None and self.monitor.stalled:
+            return self.monitor.conclude()
+        # Open MPI 4 exits with 255 after a rank that gave up.
+        fallen = self.monitor.killed_by(status - SIGNALLED) if SIGNALLED < status < SIGNALLED + signal.NSIG else None
+        error = death or known(text, self.hosts) or fallen or job.explain(status, text, self.hosts)
+        error = self._for_want_of_room(error, status, text) or error
+        error.add(self._reached())
+        return error
+
+    def _for_want_of_room(self, error: BusbwError, status: int, text: str) -> BusbwError | None:
+        """The error if a rank died because its host has no memory, or the job because this host has no room for its files."""
+        rank = self._killed(status, text)
+        if rank is not None and self.monitor.memory_ran_out(rank):
+            message = f"{error.message}: out of memory, so the kernel of that host killed it"
+            return NoMeasurement(message, MEMORY_HINT, error.options)
+        unexplained = known(text, self.hosts) is None or status == SIGNALLED + signal.SIGBUS
+        if unexplained and (full := on_host.full()):
+            message = f"{error.message}; on this host {' and '.join(full)}"
+            hint = f"df -h {full[0].split()[0]}; {SHARED_HINT}"
+            return NoMeasurement(message, hint, error.options)
+        return None
+
+    def _killed(self, status: int, text: str) -> int | None:
+        """The rank that SIGKILL ended, as far as known."""
+        rank = killed_rank(text)
+        if rank is None and status == SIGNALLED + signal.SIGKILL:
+            rank = next(iter(self.monitor.exits.order), None)
+        return rank if rank is not None else next(iter(self.monitor.gone), None)
+
+    def _reached(self) -> str:
+        result = self.sink.record.result
+        started = ", before the first row" if self.monitor.started else ""
+        return (result.reached() if result else "") or started
+
+    def _gpus(self) -> dict[int, str]:
+        result = self.sink.record.result
+        return {device.rank: f"GPU {device.index}" for device in (result.world.devices if result else []) if device.bus}
+
+
+def follow(argv: list[str], launch_limit_s: float, make: Callable[[], Follower]) -> None:
+    """Start the job with `argv` and follow it to its end; a transient failure of the start is retried once."""
+    follower = make()
+    try:
+        follower.follow(argv, launch_limit_s)
+    except StartFailed as error:
+        follower.sink.note(f"note: {error.message}; starting again")
+        make().follow(argv, launch_limit_s)

@@ -1,0 +1,1 @@
+"""What an application sends: capture, readers of logs, traces and dumps, what several ranks saw together, replay."""

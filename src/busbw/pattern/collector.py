@@ -1,0 +1,168 @@
+"""Collects the calls that readers find, and makes a record of them.
+
+Up to ORDER_LIMIT calls are kept in order. A longer source is counted instead: the memory needed is then that of its distinct calls.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+
+from busbw.core.pattern import Header
+from busbw.pattern.merge import Observed
+from busbw.pattern.pattern_lines import MAX_NOTES
+
+ORDER_LIMIT = 1_000_000
+MOST_RANKS = 1 << 30
+_MOST = 1 << 62  # figures of the record have 64 bits
+ARGUMENTS = ("function", "bytes", "count", "dtype", "op", "root", "peer", "algorithm", "protocol", "channels")
+
+
+@dataclass(slots=True)
+class Group:
+    """A communicator: `own` has the rank in it of each process that was read, `members` ranks of the job where the source lists them."""
+
+    ranks: int = 0
+    name: str = ""
+    hosts: int = 0
+    members: Sequence[int] = ()
+    own: dict[Hashable, int] = field(default_factory=dict)
+    callers: set[Hashable] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What NCCL chose for a call."""
+
+    algorithm: str | None
+    protocol: str | None
+    channels: int | None = None
+    predicted_us: float | None = None
+
+
+@dataclass(slots=True)
+class Counts:
+    """Equal calls of one process."""
+
+    call: Observed
+    calls: int = 0
+    first_us: float | None = None
+    last_us: float | None = None
+    cpu_us: list[float] = field(default_factory=list)
+    gpu_us: list[float] = field(default_factory=list)
+
+
+class Collector:
+    """Takes what readers find. A process is whatever makes calls in an order of its own: a rank, named by any key."""
+
+    def __init__(self, source: str, limit: int = ORDER_LIMIT) -> None:
+        self.header = Header(source=source)
+        self.groups: dict[Hashable, Group] = {}
+        self._limit = limit
+        self.ordered = True
+        self.ranks: dict[Hashable, int | None] = {}
+        self.queues: dict[Hashable, list[Observed]] = {}
+        self.counts: dict[Hashable, dict[Hashable, Counts]] = {}
+        self.choices: dict[Hashable, Choice | None] = {}
+        self.omitted: Counter[tuple[str, Hashable]] = Counter()
+        self.lost: dict[tuple[Hashable, Hashable], int] = {}
+        self.unnumbered: set[Hashable] = set()  # communicators whose calls have numbers that differ between ranks
+        self._kept = 0
+        self.found = 0
+
+    def problem(self, where: str) -> None:
+        """Count something that cannot be read; the first few are named."""
+        self.header.skipped += 1
+        if self.header.skipped <= MAX_NOTES:
+            self.note(where)
+
+    def note(self, text: str) -> None:
+        """Add a remark, once."""
+        if text not in self.header.notes:
+            self.header.notes.append(text)
+
+    def left_out(self, process: Hashable, what: str) -> None:
+        """Count a call of a process that is known, but moves no data of the application."""
+        self.omitted[what, process] += 1
+
+    def dropped(self, comm: Hashable, process: Hashable, calls: int) -> None:
+        """State how many calls of a communicator were made but not recorded in a process; the largest number counts."""
+        self.lost[comm, process] = max(calls, self.lost.get((comm, process), 0))
+
+    def host(self, name: str) -> None:
+        """Add a host."""
+        if name and name not in self.header.hosts:
+            self.header.hosts.append(name)
+
+    def process(self, process: Hashable, rank: int | None = None) -> None:
+        """Add a process, and its rank in the job where that is known."""
+        if rank is not None or process not in self.ranks:
+            self.ranks[process] = rank
+
+    def comm(
+        self, comm: Hashable, ranks: int = 0, name: str = "", hosts: int = 0, members: Sequence[int] = (),
+        process: Hashable = None, rank: int | None = None,
+    ) -> Group:  # fmt: skip
+        """Add what is known of a communicator: also `rank`, that of `process` in it."""
+        group = self.groups.setdefault(comm, Group())
+        ranks, hosts = (number if 0 < number <= MOST_RANKS else 0 for number in (ranks, hosts))
+        members = members if all(0 <= number < MOST_RANKS for number in members) else ()
+        group.ranks, group.name, group.hosts = ranks or group.ranks, name or group.name, hosts or group.hosts
+        group.members = members or group.members
+        if rank is not None:
+            self.process(process)
+            group.own[process] = rank
+        return group
+
+    def chose(self, call: Observed, choice: Choice) -> None:
+        """Add what NCCL chose for calls like this one; where it chose several, none is stated."""
+        name = (call.comm, call.function, call.bytes)
+        self.choices[name] = choice if self.choices.get(name, choice) == choice else None
+
+    def unordered(self) -> None:
+        """Keep no order, from here on and of what was kept."""
+        self.ordered = False
+        for process, queue in self.queues.items():
+            for call in queue:
+                self._count(process, call, 1)
+        self.queues = {}
+
+    def call(self, process: Hashable, call: Observed, calls: int = 1) -> None:
+        """Add a call of a process, or several that are alike; several have no order."""
+        if not _plausible(call):
+            self.problem(f"{call.function} of {call.bytes} bytes: a figure out of range")
+            return
+        self.process(process)
+        self.comm(call.comm).callers.add(process)
+        self.found += calls
+        if self.ordered:
+            self.queues.setdefault(process, []).append(call)
+            self._kept += 1
+            if self._kept > self._limit:
+                self.note(f"more than {self._limit} calls: they are counted, their order is not kept")
+                self.unordered()
+        else:
+            self._count(process, call, calls)
+
+    def _count(self, process: Hashable, call: Observed, calls: int) -> None:
+        name = (call.comm, *(getattr(call, field) for field in ARGUMENTS))
+        counts = self.counts.setdefault(process, {})
+        one = counts.get(name) or counts.setdefault(name, Counts(call))
+        one.calls += calls
+        if call.at_us is not None:
+            one.first_us = call.at_us if one.first_us is None else min(one.first_us, call.at_us)
+            one.last_us = call.at_us if one.last_us is None else max(one.last_us, call.at_us)
+        if call.cpu_us is not None:
+            one.cpu_us.append(call.cpu_us)
+        if call.gpu_us is not None:
+            one.gpu_us.append(call.gpu_us)
+
+
+def _plausible(call: Observed) -> bool:
+    """Whether the figures of a call can be true; times that cannot be are taken out."""
+    for name in ("at_us", "cpu_us", "gpu_us", "predicted_us"):
+        time = getattr(call, name)
+        if time is not None and not (math.isfinite(time) and (time >= 0 or name == "at_us")):
+            setattr(call, name, None)
+    whole = (call.bytes, call.count, call.root, call.peer, call.channels)
+    return call.bytes >= 0 and all(number is None or -_MOST < number < _MOST for number in whole)

@@ -1,0 +1,1 @@
+"""Readers of patterns, one module per format."""

@@ -1,0 +1,152 @@
+"""Chakra's execution traces (.et), one file a rank: a message of metadata, then one for each node, each after its length.
+
+Schemas 0.0.4 and 1.0: nodes COMM_SEND (5), COMM_RECV (6) and COMM_COLL (7) with attributes `comm_type`, `comm_size`, `pg_name`, ...
+Source: mlcommons/chakra, et_def/et_def.proto and schema/protobuf/et_def.proto. `comm_size` is the input of one rank, in bytes.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from busbw.pattern.collector import Collector
+from busbw.pattern.merge import Observed
+from busbw.pattern.readers import json_recovery, protobuf
+from busbw.pattern.source import Source
+
+LACKS = "Chakra states bytes alone: element types, operators and roots are unknown"
+UNSIZED = "one trace that does not say how many ranks its groups have: an all_gather has the bytes of one rank's part"
+_SEND, _RECV, _COLL = 5, 6, 7
+# CollectiveCommType, in its order
+_COLLECTIVES = ("all_reduce", "reduce", "all_gather", "gather", "scatter", "broadcast", "alltoall", "reduce_scatter", "reduce_scatter", "")
+_TIMES_RANKS = ("all_gather", "gather")
+# Fields of AttributeProto: scalars of integer type, lists of them, text.
+_INTEGERS, _LISTS, _TEXT = (7, 9, 11, 13, 19, 21, 23, 25, 27), (8, 10, 12, 14), 29
+_SIGNED = (15, 17)  # zigzag
+
+
+@dataclass(slots=True)
+class Node:
+    """What is read of a node: its kind is that of the schema, its attributes have protobuf's or JSON's values."""
+
+    name: str = ""
+    kind: int = 0
+    start_us: int = 0
+    duration_us: int = 0
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+
+def recognized(head: bytes) -> bool:
+    """Whether the bytes begin with metadata and the start of a node."""
+    try:
+        size, at = protobuf.varint(head, 0)
+        if any(number > 2 or kind != protobuf.BYTES for number, kind, _ in protobuf.fields(head[at : at + size])):
+            return False
+        node, at = protobuf.varint(head, at + size)
+        numbers = [number for number, _, _ in protobuf.fields(head[at : at + node])]
+    except ValueError:
+        return False
+    return node > 2 and bool(numbers) and numbers == sorted(numbers) and numbers[-1] <= 11 and numbers[0] <= 2 <= max(numbers[:2])
+
+
+def read(source: Source, collector: Collector) -> None:
+    """Add the calls of one rank, whose number the file's name ends in."""
+    data = source.whole(collector)
+    rank = source.rank if source.rank is not None else source.number
+    collector.process(rank, rank)
+    collector.header.world = max(collector.header.world, source.files)
+    for number, message in enumerate(_messages(source, collector, data)):
+        if number == 0:
+            continue  # metadata
+        try:
+            node = _node(message)
+            if node.kind in (_SEND, _RECV, _COLL):
+                add(source, collector, rank, node)
+        except json_recovery.UNEXPECTED as error:
+            collector.problem(f"{source.name}: node {number}: {error}")
+    say_lacking(collector)
+
+
+def say_lacking(collector: Collector) -> None:
+    """Note what the format does not state, and whether groups are of an unknown size."""
+    collector.note(LACKS)
+    if not all(group.ranks for group in collector.groups.values()):
+        collector.note(UNSIZED)
+
+
+def _messages(source: Source, collector: Collector, data: bytes) -> Iterator[bytes]:
+    at = number = 0
+    while at < len(data):
+        try:
+            size, start = protobuf.varint(data, at)
+            if start + size > len(data):
+                raise ValueError(f"{size} bytes announced, {len(data) - start} there")
+        except ValueError as error:
+            collector.problem(f"{source.name}: message {number} at byte {at}: {error}")
+            return
+        yield data[start : start + size]
+        at, number = start + size, number + 1
+
+
+def _node(message: bytes) -> Node:
+    node = Node()
+    for number, kind, value in protobuf.fields(message):
+        if isinstance(value, bytes):
+            if number == 2:
+                node.name = value.decode(errors="replace")
+            elif number == 10:
+                name, attribute = _attribute(value)
+                node.attributes[name] = attribute
+        elif kind == protobuf.VARINT and number in (3, 6, 7):
+            setattr(node, {3: "kind", 6: "start_us", 7: "duration_us"}[number], value)
+    return node
+
+
+def _attribute(message: bytes) -> tuple[str, Any]:
+    name = ""
+    attribute: Any = None
+    for number, kind, value in protobuf.fields(message):
+        if number == 1 and isinstance(value, bytes):
+            name = value.decode(errors="replace")
+        elif number in _INTEGERS:
+            attribute = protobuf.number(kind, value)
+        elif number in _SIGNED and isinstance(value, int):
+            attribute = value >> 1 ^ -(value & 1)
+        elif isinstance(value, bytes) and number == _TEXT:
+            attribute = value.decode(errors="replace")
+        elif isinstance(value, bytes) and number in _LISTS:
+            attribute = [one for inner, _, part in protobuf.fields(value) if inner == 1 for one in _list(part)]
+    return name, attribute
+
+
+def _list(part: protobuf.Value) -> list[int]:
+    return protobuf.packed(part) if isinstance(part, bytes) else [protobuf.signed(part)]
+
+
+def add(source: Source, collector: Collector, rank: int, node: Node) -> None:
+    """Add the call of a node of communication; one of salvage.UNEXPECTED where its attributes are not as the schema has them."""
+    attributes = node.attributes
+    if "comm_size" not in attributes:
+        raise ValueError("it has no comm_size")
+    size = attributes["comm_size"]
+    members = attributes.get("ranks") or []
+    ranks = int(attributes.get("group_size") or len(members) or (source.files if source.files > 1 else 0))
+    name = str(attributes.get("pg_name") or "")
+    comm = (name, *members)
+    collector.comm(comm, ranks, name, members=members, process=rank, rank=members.index(rank) if rank in members else None)
+    if not isinstance(size, int) or size < 0:
+        raise ValueError(f"comm_size is {size!r}")
+    if node.kind == _COLL:
+        function = _COLLECTIVES[attributes["comm_type"]]
+        if not function:
+            collector.left_out(rank, "barrier")
+            return
+        call = Observed(comm, function, size * (ranks or 1 if function in _TIMES_RANKS else 1))
+    else:
+        function, peer = ("send", "comm_dst") if node.kind == _SEND else ("recv", "comm_src")
+        collector.comm(comm, process=rank, rank=rank if not members else None)
+        call = Observed(comm, function, size, peer=attributes.get(peer))
+    if node.start_us:
+        call.at_us = float(node.start_us)
+    if node.duration_us:
+        setattr(call, "cpu_us" if attributes.get("is_cpu_op") else "gpu_us", float(node.duration_us))
+    collector.call(rank, call)

@@ -1,0 +1,160 @@
+"""PyTorch's execution traces (ExecutionTraceObserver, PARAM), schemas 1.0.1 to 1.1.1: `record_param_comms` nodes have the calls.
+
+A node's inputs are the tensors, a sequence number, the process group, a rank, the function's name, both splits, and from 1.1.0 on the first
+rank, the stride and the number of ranks of the group. The rank is the caller's, for rooted functions the root, for send and recv the
+peer. A tensor is [id, storage, offset, elements, bytes of an element, device].
+Source: torch/csrc/distributed/c10d/ParamCommsUtils.hpp, torch/csrc/profiler/standalone/execution_trace_observer.cpp.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+import msgspec
+
+from busbw.core.collectives import BY_NAME
+from busbw.pattern import names
+from busbw.pattern.collector import Collector
+from busbw.pattern.merge import POINT_TO_POINT, Observed
+from busbw.pattern.readers import json_recovery
+from busbw.pattern.readers.tensors import observed
+from busbw.pattern.source import Source
+
+CALL = "record_param_comms"
+_MARK = re.compile(rb'\s*\{\s*"schema"\s*:\s*"\d+\.\d+\.\d+')
+# C++ types in `Tensor(...)`, by torch's name; others have it already.
+_TYPES = {"c10::bfloat16": "bfloat16", "c10::half": "half", "long int": "int64", "unsigned char": "uint8", "signed char": "int8"}
+_OF_SIZE = {1: "uint8", 2: "short", 4: "int32", 8: "int64"}
+
+
+class _Node(msgspec.Struct):
+    name: str = ""
+    inputs: Any = None
+    outputs: Any = None
+    input_types: list[str] = []
+
+
+class _Trace(msgspec.Struct):
+    nodes: list[_Node]
+
+
+def recognized(head: bytes) -> bool:
+    """Whether this is the trace's JSON object."""
+    return _MARK.match(head) is not None and b'"nodes"' in head
+
+
+def read(source: Source, collector: Collector) -> None:
+    """Add the calls of one rank."""
+    data = source.whole(collector)
+    try:
+        nodes = msgspec.json.decode(data, type=_Trace).nodes
+    except json_recovery.BROKEN as error:
+        collector.problem(f"{source.name}: {error}")
+        nodes = list(_nodes(data))
+    reader = _Reader(source, collector)
+    for node in nodes:
+        if node.name == CALL:
+            try:
+                reader.node(node)
+            except json_recovery.UNEXPECTED as error:
+                collector.problem(f"{source.name}: {CALL}: {type(error).__name__}: {error}")
+    reader.end()
+
+
+def _nodes(data: bytes) -> Iterator[_Node]:
+    for one in json_recovery.objects(data, "nodes"):
+        types = one.get("input_types")
+        yield _Node(str(one.get("name", "")), one.get("inputs"), one.get("outputs"), types if isinstance(types, list) else [])
+
+
+class _Reader:
+    def __init__(self, source: Source, collector: Collector) -> None:
+        self._source, self._to = source, collector
+        self._calls: list[tuple[Observed, int]] = []
+        self._callers: Counter[int] = Counter()
+        self._left_out: Counter[str] = Counter()
+
+    def node(self, node: _Node) -> None:
+        """Take one call."""
+        values = _values(node.inputs)
+        at = next((index for index, value in enumerate(values) if isinstance(value, str) and _known(value)), 0)
+        if at < 2:
+            raise ValueError("no function among its inputs")
+        name, rank = values[at], int(values[at - 1])
+        function = names.function(name)
+        if function is None:
+            self._left_out[name] += 1
+            return
+        splits, group = values[at + 1 : at + 3], values[at + 3 : at + 6]
+        if function == "alltoallv" and all(len(set(one)) < 2 for one in splits):
+            function = "alltoall"
+        sent, received = (list(_tensors(part)) for part in (values[:at], _values(node.outputs)))
+        comm, ranks = self._comm(values[at - 2], [int(number) for number in group])
+        call = _observed(comm, function, sent, received, _dtype(node), ranks)
+        if function in POINT_TO_POINT:
+            call.peer = rank
+        elif BY_NAME[function].rooted:
+            call.root = rank
+        else:
+            self._callers[rank] += 1
+        self._calls.append((call, ranks))
+
+    def _comm(self, named: Any, group: list[int]) -> tuple[Hashable, int]:
+        name, shown = (str(named[0]), str(named[-1])) if isinstance(named, list) and named else (str(named), "")
+        members = range(group[0], group[0] + group[1] * group[2], group[1]) if len(group) == 3 and group[1] > 0 < group[2] < 1 << 20 else ()
+        key: Hashable = (name, *group)
+        self._to.comm(key, len(members), shown if shown not in ("", "undefined") else name, members=members)
+        return key, len(members)
+
+    def end(self) -> None:
+        """Give the calls to the rank that the file's name ends in, or that most of them were made by."""
+        usual = self._callers.most_common(1)[0][0] if self._callers else self._source.number
+        rank = self._source.rank if self._source.rank is not None else usual
+        self._to.process(rank, rank)
+        for name, calls in self._left_out.items():
+            for _ in range(calls):
+                self._to.left_out(rank, name)
+        for call, _ in self._calls:
+            self._to.call(rank, call)
+        if any(ranks == 0 for _, ranks in self._calls):
+            self._to.note("this execution trace does not say how many ranks its groups have: PyTorch 2.4 and newer write it")
+
+
+def _values(part: Any) -> list[Any]:
+    """The values of a node's inputs or outputs, which older schemas have without a dictionary around them."""
+    values = part.get("values") if isinstance(part, dict) else part
+    return values if isinstance(values, list) else []
+
+
+def _known(name: str) -> bool:
+    return names.function(name) is not None or names.key(name) in names.CONTROL
+
+
+def _tensors(part: Any) -> Iterator[tuple[int, int]]:
+    """Elements and bytes of an element of each tensor, also in lists of lists."""
+    if isinstance(part, list):
+        if len(part) == 6 and isinstance(part[5], str) and all(isinstance(one, int) for one in part[:5]):
+            yield part[3], part[4]
+        else:
+            for one in part:
+                yield from _tensors(one)
+
+
+def _dtype(node: _Node) -> str:
+    types = node.inputs.get("types", []) if isinstance(node.inputs, dict) else node.input_types
+    found = re.search(r"Tensor\(([^)]+)\)", " ".join(map(str, types)))
+    return _TYPES.get(found[1].lower(), found[1]) if found else ""
+
+
+def _observed(
+    comm: Hashable, function: str, sent: list[tuple[int, int]], received: list[tuple[int, int]], dtype: str, ranks: int
+) -> Observed:
+    """The call; a type without a row has its bytes all the same."""
+    given, taken = (sum(one for one, _ in side) for side in (sent, received))
+    itemsize = next((size for _, size in [*sent, *received]), 0)
+    if names.element(dtype)[1] == itemsize:
+        return observed(comm, function, given, taken, dtype, ranks)
+    call = observed(comm, function, given, taken, _OF_SIZE.get(itemsize, ""), ranks)
+    call.dtype = None
+    return call

@@ -1,0 +1,153 @@
+"""Dumps of PyTorch's Flight Recorder, and of torchcomms' hook of that name: pickle or JSON, versions 2.0 to 2.10.
+
+    entries: record_id, process_group, collective_seq_id, profiling_name, time_created_ns, duration_ms, input_sizes, input_dtypes, ...
+
+`profiling_name` begins with the backend: `nccl:all_reduce`, `gloo:broadcast`, `nccl:send 0->1`. Source: c10d/FlightRecorder.hpp.
+"""
+
+import re
+from collections.abc import Hashable
+from typing import Any
+
+import msgspec
+
+from busbw.core.sizes import counted
+from busbw.pattern import names
+from busbw.pattern.collector import Collector
+from busbw.pattern.merge import POINT_TO_POINT, Observed
+from busbw.pattern.readers import json_recovery
+from busbw.pattern.readers.safe_pickle import Unreadable, inside, load
+from busbw.pattern.readers.tensors import elements, observed
+from busbw.pattern.source import Source
+
+_NAME = re.compile(r"(?:([\w-]+):)?(\w+)(?: (\d+)\s*(?:->|<-)\s*(\d+))?")
+_ON_CPU = frozenset({"gloo", "mpi", "ucc", "fake"})
+_ANY_DEFAULT = "default_pg"
+
+
+def recognized(head: bytes) -> bool:
+    """Whether this is a pickle of the dump's dictionary, or its JSON."""
+    if head.startswith(b"\x80"):
+        return b"version" in head[:200] or b"entries" in head[:2000] or b"profiling_name" in head
+    return head.lstrip().startswith(b"{") and any(word in head for word in (b'"profiling_name"', b'"nccl_comm_state"', b'"pg_status"'))
+
+
+def read(source: Source, collector: Collector) -> None:
+    """Add the calls of one rank, whose number the file's name ends in."""
+    dump = whole(source, collector)
+    if dump is not None:
+        rank = source.rank if source.rank is not None else source.number
+        _Reader(source, collector, dump, rank).run()
+
+
+def whole(source: Source, collector: Collector) -> dict[str, Any] | None:
+    """The dump in a file, or what its complete entries are; None, and a problem, if it is none."""
+    data = source.whole(collector)
+    try:
+        dump = load(data) if data.startswith(b"\x80") else msgspec.json.decode(data)
+    except Unreadable as error:
+        collector.problem(f"{source.name}: not a complete pickle of plain containers: {error}")
+        dump = {"entries": list(inside(error.found, _is_entry))}
+    except json_recovery.BROKEN as error:
+        collector.problem(f"{source.name}: {error}")
+        dump = {"entries": list(json_recovery.objects(data, "entries"))}
+    if not isinstance(dump, dict) or not isinstance(dump.get("entries", []), list):
+        collector.problem(f"{source.name}: no dictionary with a list of entries")
+        return None
+    return dump
+
+
+def members(configured: Any, group: str) -> list[int]:
+    """The ranks of a process group in a dump's `pg_config`; [] if it is not listed."""
+    config = configured.get(group) if isinstance(configured, dict) else None
+    return [int(number) for number in re.findall(r"\d+", str(config.get("ranks", "")))] if isinstance(config, dict) else []
+
+
+def _is_entry(value: Any) -> bool:
+    return isinstance(value, dict) and "profiling_name" in value
+
+
+class _Reader:
+    def __init__(self, source: Source, collector: Collector, dump: dict[str, Any], rank: int) -> None:
+        self._source, self._to, self._rank = source, collector, rank
+        self._entries = dump.get("entries", [])
+        self._configured = dump.get("pg_config") or {}
+        self._calls: list[tuple[Hashable, Observed]] = []
+        self._running = 0
+        collector.header.nccl = collector.header.nccl or str(dump.get("comm_lib_version") or dump.get("nccl_version") or "")
+
+    def run(self) -> None:
+        """Read the entries in the order in which they were made."""
+        collector = self._to
+        collector.process(self._rank, self._rank)
+        for number, entry in enumerate(self._entries):
+            try:
+                self._entry(entry)
+            except json_recovery.UNEXPECTED as error:
+                collector.problem(f"{self._source.name}: entry {number}: {type(error).__name__}: {error}")
+        for _, call in self._calls:
+            collector.call(self._rank, call)
+        if (
+            self._entries
+            and isinstance(self._entries[0], dict)
+            and isinstance(first := self._entries[0].get("record_id"), int)
+            and first > 0
+        ):
+            collector.dropped("the ring buffer", self._rank, first)
+            collector.note("the ring buffer was full: the first calls are lost; raise TORCH_FR_BUFFER_SIZE")
+        if self._running:
+            collector.note(f"rank {self._rank}: {counted(self._running, 'call')} had not ended when the dump was made")
+
+    def _entry(self, entry: dict[str, Any]) -> None:
+        found = _NAME.fullmatch(str(entry["profiling_name"]))
+        if not found:
+            raise ValueError(f"unknown name {entry['profiling_name']!r}")
+        backend, name, own, peer = found.groups()
+        comm, ranks = self._comm(entry)
+        numbers = (comm, entry.get("collective_seq_id", entry.get("seq_id")), entry.get("p2p_seq_id"))
+        if names.key(name) == "coalesced":
+            self._together(numbers)
+            return
+        function = names.function(name)
+        if function is None:
+            if names.key(name) not in names.CONTROL:
+                raise ValueError(f"unknown function {name}")
+            self._to.left_out(self._rank, name)
+            return
+        sent, received = (elements(entry.get(f"{side}_sizes") or []) for side in ("input", "output"))
+        types = entry.get("input_dtypes") or entry.get("output_dtypes") or [""]
+        call = observed(comm, function, sent, received, types[0] if isinstance(types, list) else str(types), ranks)
+        if function in POINT_TO_POINT:
+            call.peer = None if peer is None else int(peer)
+            self._to.comm(comm, process=self._rank, rank=None if own is None else int(own))
+        else:
+            call.seq = numbers[1] if isinstance(numbers[1], int) else None
+        self._timed(call, entry, backend or "")
+        self._calls.append((numbers, call))
+
+    def _timed(self, call: Observed, entry: dict[str, Any], backend: str) -> None:
+        if isinstance(created := entry.get("time_created_ns"), int) and created > 0:
+            call.at_us = created / 1e3
+        if isinstance(duration := entry.get("duration_ms"), int | float) and 0 <= duration < 1e9:
+            setattr(call, "cpu_us" if backend in _ON_CPU else "gpu_us", 1e3 * duration)
+        self._running += entry.get("retired") is False and entry.get("state") != "completed"
+
+    def _together(self, numbers: Hashable) -> None:
+        """The calls before an entry `coalesced` that have its numbers were one group."""
+        group = (numbers, len(self._calls))
+        for other, call in reversed(self._calls):
+            if other != numbers:
+                break
+            call.group = group
+
+    def _comm(self, entry: dict[str, Any]) -> tuple[Hashable, int]:
+        """The key of an entry's process group, and its ranks; 0 if the dump does not list them."""
+        given = entry.get("process_group") or (str(entry.get("pg_id", "")), "")
+        name, description = (str(given[0]), str(given[1])) if isinstance(given, list | tuple) and len(given) > 1 else (str(given), "")
+        listed = members(self._configured, name)
+        key = (name, *listed)
+        ranks = len(listed) or (self._source.files if description == _ANY_DEFAULT and self._source.files > 1 else 0)
+        shown = description if description not in ("", "undefined") else name
+        own = listed.index(self._rank) if self._rank in listed else None
+        self._to.comm(key, ranks, shown, members=listed, process=self._rank, rank=own)
+        return key, ranks

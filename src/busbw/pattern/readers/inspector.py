@@ -1,0 +1,165 @@
+"""JSON of NVIDIA's NCCL Inspector, formats v4.0 to v4.3: one object a line for each call that ended.
+
+Up to v4.2 each line has header and metadata. In v4.3 both stand in a `dump_stats` line, and apply to the lines after it. From v4.2 on these
+lines state how many calls were dropped. Source: plugins/profiler/inspector/README.md and inspector_json.cc of NCCL.
+"""
+
+from collections.abc import Hashable
+from typing import Any
+
+import msgspec
+
+from busbw.pattern import names
+from busbw.pattern.collector import Collector
+from busbw.pattern.merge import POINT_TO_POINT, Observed
+from busbw.pattern.readers import json_recovery
+from busbw.pattern.source import Source
+
+_TIMES_RANKS = ("all_gather", "reduce_scatter")  # its size is one rank's part
+
+
+class _Header(msgspec.Struct):
+    id: str
+    rank: int
+    n_ranks: int
+    nnodes: int = 0
+    comm_name: str = ""
+
+
+class _Metadata(msgspec.Struct):
+    hostname: str = ""
+    pid: int = 0
+    inspector_output_format_version: str = ""
+
+
+class _Coll(msgspec.Struct):
+    coll: str
+    coll_sn: int
+    coll_msg_size_bytes: int
+    coll_exec_time_us: float
+    coll_timing_source: str = ""
+    coll_algo: str = ""
+    coll_proto: str = ""
+    event_trace_ts: dict[str, Any] = {}
+
+
+class _P2p(msgspec.Struct):
+    p2p: str
+    p2p_msg_size_bytes: int
+    p2p_exec_time_us: float
+    p2p_peer: int | None = None
+    p2p_timing_source: str = ""
+    event_trace_ts: dict[str, Any] = {}
+
+
+class _Line(msgspec.Struct):
+    header: _Header | None = None
+    metadata: _Metadata | None = None
+    coll_perf: _Coll | None = None
+    p2p_perf: _P2p | None = None
+    dump_stats: dict[str, int] | None = None
+
+
+_MARKS = (b'"inspector_output_format_version"', b'"coll_perf"', b'"dump_stats"')
+_DECODER = msgspec.json.Decoder(_Line)
+
+
+def recognized(head: bytes) -> bool:
+    """Whether the first line has the Inspector's metadata, or is one of its payloads."""
+    first = head.lstrip().partition(b"\n")[0]
+    first = head if first.strip() in (b"{", b"[", b"[{") else first  # indented by another program
+    return first.lstrip()[:1] in (b"{", b"[") and any(word in first for word in _MARKS)
+
+
+def read(source: Source, collector: Collector) -> None:
+    """Add the calls of one process, or of several whose files were concatenated."""
+    reader = _Reader(collector)
+    head = source.head.lstrip()
+    if head.partition(b"\n")[0].strip() in (b"{", b"[", b"[{"):
+        _indented(source, collector, reader)
+    else:
+        for number, text in source.lines(collector):
+            if text.strip():
+                _take(collector, reader, text, f"{source.name}: line {number}")
+    collector.note("the Inspector records neither element types, operators and roots nor, by default, messages below 8192 bytes")
+    if len(collector.groups) > 1 and not reader.started:
+        collector.note("the order between communicators is unknown: the Inspector writes the calls of each together")
+
+
+def _take(collector: Collector, reader: "_Reader", text: bytes, where: str) -> None:
+    try:
+        reader.line(_DECODER.decode(text))
+    except json_recovery.BROKEN as error:
+        collector.problem(f"{where}: {error}")
+
+
+def _indented(source: Source, collector: Collector, reader: "_Reader") -> None:
+    """Read objects that another program wrote over several lines, such as `jq .`."""
+    data = source.whole(collector)
+    for number, one in enumerate(json_recovery.documents(data, lambda at: collector.problem(f"{source.name}: {at}")), 1):
+        _take(collector, reader, msgspec.json.encode(one), f"{source.name}: object {number}")
+
+
+class _Reader:
+    def __init__(self, collector: Collector) -> None:
+        self._to = collector
+        self._header: _Header | None = None
+        self._metadata = _Metadata()
+        self._owners: dict[Hashable, int] = {}
+        self.started = False
+
+    def line(self, line: _Line) -> None:
+        """Add what a line holds; ValueError for a payload without its header."""
+        if line.dump_stats is not None:
+            self._header, self._metadata = line.header, line.metadata or _Metadata()
+        header, metadata = line.header or self._header, line.metadata or self._metadata
+        if header is None:
+            raise ValueError("a record without its header")
+        process = self._process(header, metadata)
+        self._to.comm(header.id, header.n_ranks, "" if header.comm_name == "unknown" else header.comm_name, header.nnodes,
+                      process=process, rank=header.rank)  # fmt: skip
+        self._to.host(metadata.hostname)
+        if line.dump_stats is not None:
+            lost = sum(line.dump_stats.get(name, 0) for name in ("coll_dropped_total", "p2p_dropped_total"))
+            self._to.dropped(header.id, process, lost)
+        if line.coll_perf:
+            self._coll(process, header, line.coll_perf)
+        if line.p2p_perf:
+            self._p2p(process, header, line.p2p_perf)
+
+    def _process(self, header: _Header, metadata: _Metadata) -> Hashable:
+        """The process, and where it has several ranks of one communicator the rank."""
+        process = (metadata.hostname, metadata.pid)
+        owner = self._owners.setdefault((process, header.id), header.rank)
+        return process if owner == header.rank else (*process, header.rank)
+
+    def _coll(self, process: Hashable, header: _Header, record: _Coll) -> None:
+        function = names.function(record.coll)
+        if function is None:
+            raise ValueError(f"unknown function {record.coll}")
+        size = record.coll_msg_size_bytes * (header.n_ranks if function in _TIMES_RANKS else 1)
+        call = Observed(
+            header.id, function, size, seq=record.coll_sn,
+            algorithm=names.algorithm(record.coll_algo), protocol=names.protocol(record.coll_proto),
+        )  # fmt: skip
+        self._timed(call, record.coll_timing_source, record.coll_exec_time_us, record.event_trace_ts.get("coll_start_ts"))
+        self._to.call(process, call)
+
+    def _p2p(self, process: Hashable, header: _Header, record: _P2p) -> None:
+        function = names.function(record.p2p)
+        if function not in POINT_TO_POINT:
+            raise ValueError(f"unknown function {record.p2p}")
+        call = Observed(header.id, function, record.p2p_msg_size_bytes, peer=record.p2p_peer)
+        self._timed(call, record.p2p_timing_source, record.p2p_exec_time_us, record.event_trace_ts.get("p2p_start_ts"))
+        self._to.call(process, call)
+
+    def _timed(self, call: Observed, source: str, time_us: float, start: object) -> None:
+        if source == "kernel_gpu":
+            call.gpu_us = time_us
+        else:
+            call.cpu_us = time_us
+            if not source:
+                self._to.note("the file does not say which clock its times were taken by: they are given as the CPU's")
+        if isinstance(start, int | float) and start > 0:
+            call.at_us = float(start)
+            self.started = True

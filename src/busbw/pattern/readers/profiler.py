@@ -1,0 +1,124 @@
+"""Files of busbw's profiler plugin, one for each process: what `busbw capture` records."""
+
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from busbw.core.env import CAPTURE
+from busbw.core.errors import UsageError
+from busbw.core.pattern import algbw_bytes
+from busbw.core.sizes import counted
+from busbw.measure import profiler_calls, profiler_file
+from busbw.measure.profiler_calls import Called
+from busbw.measure.profiler_file import MAGIC, ProcessFile
+from busbw.pattern.collector import Collector
+from busbw.pattern.merge import Observed
+from busbw.pattern.source import Source
+
+_SHIFTED = (
+    "calls without a time: after a send of a rank to itself, as in alltoall, NCCL before 2.31 reports times of other calls of the "
+    "communicator; so do some of its later versions after a broadcast"
+)
+
+
+def recognized(head: bytes) -> bool:
+    """Whether it begins as the plugin's files do."""
+    return head.startswith(MAGIC)
+
+
+def read(source: Source, collector: Collector) -> None:
+    """Add the calls of one process."""
+    try:
+        found = profiler_file.parse(source.whole(collector), source.name)
+    except UsageError as error:
+        collector.problem(str(error))
+        return
+    add(found, source.name, collector)
+
+
+def add(found: ProcessFile, name: str, collector: Collector) -> None:
+    """Add the calls of a process, whose file has this name."""
+    header = collector.header
+    comms = _comms(found)
+    several = len({comm.rank for comm in comms.values()}) > 1 and any(comm.shared for comm in comms.values())
+    for comm in comms.values():  # a process that drives several GPUs is several ranks, which the launcher has not numbered
+        comm.process = (name, comm.rank) if several else name
+        collector.process(comm.process, None if several else found.rank)
+    collector.host(found.facts.get("host", ""))
+    header.world = max(header.world, found.world)
+    if found.nccl:
+        header.nccl = f"{found.nccl // 10000}.{found.nccl // 100 % 100}.{found.nccl % 100}"
+    for comm in comms.values():
+        collector.comm(comm.key, comm.ranks, comm.name, comm.hosts, process=comm.process, rank=comm.rank)
+    calls, unknown, shifted = profiler_calls.calls(found)
+    ahead_ns = min((called.gpu_ns[0] - called.at_ns for called in calls if called.gpu_ns and not called.captured), default=0)
+    for called in calls:
+        if called.comm in comms:
+            comm = comms[called.comm]
+            collector.call(comm.process, _observed(called, comm, found, ahead_ns))
+        else:
+            unknown += 1
+    _remarks(collector, found, calls, unknown, shifted)
+
+
+@dataclass(slots=True)
+class _Comm:
+    """A communicator as one of its ranks made it; `shared`: another rank in it is of the same process."""
+
+    key: tuple[int, int]
+    ranks: int
+    name: str
+    hosts: int
+    rank: int
+    shared: bool = False
+    process: Hashable = None
+
+
+def _comms(found: ProcessFile) -> dict[int, _Comm]:
+    """The communicators by their number in the process. One that was made again may have the same id."""
+    comms: dict[int, _Comm] = {}
+    seen: Counter[tuple[int, int]] = Counter()
+    ranks: dict[int, set[int]] = {}
+    for record, name in profiler_file.names(found):
+        again = seen[record.id, record.peer]
+        seen[record.id, record.peer] += 1
+        comms[record.comm] = _Comm((record.id, again), record.elements, name, record.a, record.peer)
+        ranks.setdefault(record.id, set()).add(record.peer)
+    for comm in comms.values():
+        comm.shared = len(ranks[comm.key[0]]) > 1
+    return comms
+
+
+def _observed(called: Called, comm: _Comm, found: ProcessFile, ahead_ns: int) -> Observed:
+    """The call as the collector takes it. The GPU's clock is `ahead_ns` of the host's: no kernel starts before its call."""
+    dtype, function = called.dtype, called.function
+    size = algbw_bytes(function, called.count, dtype or "uint8", comm.ranks or 1)  # without a type, NCCL has counted bytes
+    gpu_at_us = found.time_us(called.gpu_ns[0] - ahead_ns) if called.gpu_ns else None
+    return Observed(
+        comm.key, function, size, called.count if dtype else None, dtype, root=called.root, peer=called.peer, algorithm=called.algorithm,
+        protocol=called.protocol, channels=called.channels, at_us=found.time_us(called.at_ns),
+        gpu_us=called.gpu_us, gpu_at_us=gpu_at_us, stream=called.stream, group=called.group,
+    )  # fmt: skip
+
+
+def _remarks(collector: Collector, found: ProcessFile, calls: list[Called], unknown: int, shifted: int) -> None:
+    who = f"rank {found.rank}" if found.rank is not None else found.name
+    if unknown:
+        collector.problem(f"{who}: {counted(unknown, 'call')} of an unknown function or communicator")
+    if found.broken:
+        collector.problem(f"{who}: the last {found.broken} bytes are no whole record")
+    if found.dropped:
+        collector.header.dropped += found.dropped
+        why = f", because the disk gave error {found.errno}" if found.errno else ""
+        collector.note(f"{who}: {counted(found.dropped, 'record')} lost{why}")
+    if found.facts.get("mode") == CAPTURE.timed and found.untimed:
+        collector.note(f"{who}: {counted(found.untimed, 'call')} whose end the GPU reported too late or not at all")
+    if shifted:
+        collector.note(_SHIFTED)
+    if found.interface == 2:
+        collector.note(
+            "NCCL before 2.27 does not tell a communicator's ranks: bytes of all_gather and reduce_scatter are those of one rank"
+        )
+    captured = sum(call.captured for call in calls)
+    if captured:
+        collector.note(f"{who}: {counted(captured, 'call')} in CUDA graphs, whose replays NCCL reports only if they use a network")

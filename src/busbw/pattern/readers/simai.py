@@ -1,0 +1,72 @@
+"""SimAI's workload: the layers of one training step, each with a call in the forward pass and two in the backward pass.
+
+    HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 8 ep: 1 pp: 1 vpp: 1 ga: 1 all_gpus: 32 ...
+    <layers>
+    <name> -1 <forward ns> <type> <bytes> <input gradient ns> <type> <bytes> <weight gradient ns> <type> <bytes> <update>
+
+Source: aliyun/SimAI, example/*.txt, and ASTRA-sim's Workload.cc. Calls of both passes over activations go to the tensor-parallel group and
+those of weight gradients to the data-parallel one, unless the type ends in _EP or _DP_EP.
+"""
+
+import re
+
+from busbw.pattern import names
+from busbw.pattern.collector import Collector
+from busbw.pattern.merge import Observed
+from busbw.pattern.source import Source
+
+_OPTION = re.compile(r"(\w+): +(\d{1,9})(?!\d)", re.ASCII)
+_TITLE = re.compile(rb"(HYBRID|DATA|MODEL|MICRO|TRANSFORMER)\w*")
+_FORWARD, _INPUT, _WEIGHT = 3, 6, 9  # columns of the types
+_PROCESS = "every rank"
+
+
+def recognized(head: bytes) -> bool:
+    """Whether the first line names a kind of parallelism, and the second is a number."""
+    lines = head.split(b"\n", 2)
+    return len(lines) > 1 and bool(_TITLE.match(lines[0])) and lines[1].strip().isdigit()
+
+
+def read(source: Source, collector: Collector) -> None:
+    """Add the calls of one training step of a typical rank: forward, then backward from the last layer on."""
+    lines = ((number, line.decode(errors="replace")) for number, line in source.lines(collector))
+    sizes = _groups(next(lines, (1, ""))[1])
+    collector.header.world = sizes["ALL"]
+    collector.header.notes.append("SimAI's workload has no element types and roots, and the computing between calls is left out")
+    announced, layers = next(lines, (2, ""))[1].strip(), []
+    for number, line in lines:
+        columns = line.split()
+        if len(columns) >= 12:
+            layers.append((number, columns))
+        elif columns:
+            collector.problem(f"{source.name}: line {number}: {len(columns)} columns, not 12")
+    if announced != str(len(layers)):
+        collector.problem(f"{source.name}: {announced} layers announced, {len(layers)} there")
+    steps = [(layer, _FORWARD) for layer in layers]
+    steps += [(layer, column) for layer in reversed(layers) for column in (_INPUT, _WEIGHT)]
+    for (number, columns), column in steps:
+        try:
+            _add(collector, sizes, columns[column], int(columns[column + 1]), "DP" if column == _WEIGHT else "TP")
+        except ValueError as error:
+            collector.problem(f"{source.name}: line {number}: {error}")
+
+
+def _groups(title: str) -> dict[str, int]:
+    """Ranks of each kind of group; 0 is unknown."""
+    options = {name: int(value) for name, value in _OPTION.findall(title)}
+    tensor, expert, stages = (options.get(name, 1) for name in ("model_parallel_NPU_group", "ep", "pp"))
+    every = options.get("all_gpus", 0)
+    return {"TP": tensor, "EP": expert, "ALL": every, "DP": every // max(1, tensor * stages),
+            "DP_EP": every // max(1, tensor * stages * expert)}  # fmt: skip
+
+
+def _add(collector: Collector, sizes: dict[str, int], kind: str, size: int, default: str) -> None:
+    if kind == "NONE" or size == 0:
+        return
+    name, _, suffix = kind.partition("_")
+    group = suffix if suffix in sizes else default
+    function = names.function(name)
+    if function is None:
+        raise ValueError(f"unknown type {kind}")
+    collector.comm(group, sizes[group], group)
+    collector.call(_PROCESS, Observed(group, function, size))

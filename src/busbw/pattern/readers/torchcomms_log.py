@@ -1,0 +1,131 @@
+"""torchcomms' clog, format V1: signatures once, then an event for each enqueue, start and end, also of replays of CUDA graphs.
+
+    V|1|base_timestamp=1714234567.890
+    new_comm|comm=world|rank=0|world_size=8
+    C1|sig|all_reduce|in_count=1024|out_count=1024|dtype=f32|red_op=sum|async_op=f|comm=world
+    C1|Q|work_id=1|+0.001        G42|R1|C1|S|+2.001
+
+Source: comms/torchcomms/hooks/clog/AI_TOOL_INSTRUCTIONS_V1.md. Times are milliseconds of the host's clock, when it learned of an event.
+"""
+
+from collections import deque
+from collections.abc import Hashable
+
+import msgspec
+
+from busbw.pattern import names
+from busbw.pattern.collector import Collector
+from busbw.pattern.merge import POINT_TO_POINT, Observed
+from busbw.pattern.readers import json_recovery
+from busbw.pattern.readers.tensors import observed
+from busbw.pattern.source import Source
+
+
+def recognized(head: bytes) -> bool:
+    """Whether the first line is the version header."""
+    return head.startswith(b"V|") and b"base_timestamp=" in head[:100]
+
+
+def read(source: Source, collector: Collector) -> None:
+    """Add the calls of one rank."""
+    reader = _Reader(source, collector)
+    for number, line in source.lines(collector):
+        text = line.decode(errors="replace").strip()
+        if not text:
+            continue
+        try:
+            reader.line(text)
+        except json_recovery.UNEXPECTED as error:
+            collector.problem(f"{source.name}: line {number}: {_shown(text)} ({type(error).__name__})")
+
+
+class _Reader:
+    def __init__(self, source: Source, collector: Collector) -> None:
+        self._to, self._process = collector, source.number
+        self._base_us = 0.0
+        self._sizes: dict[str, int] = {}
+        self._keys: dict[str, Hashable] = {}
+        self._signatures: dict[str, Observed | None] = {}
+        self._queued: dict[Hashable, deque[Observed]] = {}
+        self._running: dict[Hashable, deque[tuple[Observed, float]]] = {}
+
+    def line(self, text: str) -> None:
+        """Read one line; ValueError, KeyError or IndexError if it cannot be."""
+        first, *rest = text.split("|")
+        if first == "V":
+            if rest[0] != "1":
+                raise ValueError(f"version {rest[0]}")
+            self._base_us = 1e6 * float(_fields(rest)["base_timestamp"])
+        elif first in ("new_comm", "split"):
+            self._comm(first, _fields(rest))
+        elif first == "WARN":
+            self._to.note(f"clog: {'|'.join(rest)}")
+        elif rest[0] == "sig":
+            self._signatures[first] = self._signature(rest[1], _fields(rest[2:]))
+        else:
+            self._event(first, rest)
+
+    def _comm(self, kind: str, fields: dict[str, str]) -> None:
+        if kind == "split":
+            members = [int(rank) for rank in fields["ranks"].split(",")]
+            key = self._keys[fields["child"]] = (fields["child"], *members)
+            self._sizes[fields["child"]] = len(members)
+            self._to.comm(key, len(members), fields["child"], members=members)
+            return
+        name, ranks = fields["comm"], int(fields["world_size"])
+        self._sizes[name] = ranks
+        self._to.comm(self._keys.setdefault(name, (name, ranks)), ranks, name, process=self._process, rank=int(fields["rank"]))
+
+    def _signature(self, name: str, fields: dict[str, str]) -> Observed | None:
+        function = names.function(name)
+        if function is None:
+            if names.key(name) not in names.CONTROL:
+                raise ValueError(f"unknown function {name}")
+            self._to.note(f"left out, because it moves no data of the application: {name}")
+            return None
+        comm = fields["comm"]
+        sent, received = (_total(fields, side) for side in ("in", "out"))
+        if function == "alltoall" and any(len(set(fields.get(side, "0").split(","))) > 1 for side in ("in_counts", "out_counts")):
+            function = "alltoallv"
+        call = observed(self._keys.setdefault(comm, comm), function, sent, received, fields["dtype"], self._sizes.get(comm, 0))
+        call.op = names.op(fields.get("red_op", ""))
+        call.root = int(fields["root"]) if "root" in fields else None
+        call.peer = int(fields["peer"]) if function in POINT_TO_POINT else None
+        call.stream = fields.get("async_op")
+        return call
+
+    def _event(self, first: str, rest: list[str]) -> None:
+        """An event `C1|Q|...|+0.1`, with `G42|` or `G42|R1|` before it in or from a CUDA graph."""
+        parts = [first, *rest]
+        graph = parts.pop(0) if parts[0].startswith("G") else ""
+        replay = parts.pop(0) if parts[0].startswith("R") else ""
+        signature, kind, at_us = self._signatures[parts[0]], parts[1], self._base_us + 1e6 * float(parts[-1].removeprefix("+"))
+        if signature is None or kind == "W":
+            return
+        name = (graph, replay, parts[0])
+        if kind == "Q" or (kind == "S" and replay):
+            call = msgspec.structs.replace(signature, at_us=at_us, group=name[:2] if replay else None)
+            self._to.call(self._process, call)
+            self._queued.setdefault(name, deque()).append(call)
+        if kind == "S" and self._queued.get(name):
+            self._running.setdefault(name, deque()).append((self._queued[name].popleft(), at_us))
+        elif kind == "E" and self._running.get(name):
+            call, started_us = self._running[name].popleft()
+            call.cpu_us = max(0.0, at_us - started_us)
+        elif kind not in ("Q", "S", "E"):
+            raise ValueError(f"unknown event {kind}")
+
+
+def _fields(parts: list[str]) -> dict[str, str]:
+    return {name: value for name, mark, value in (part.partition("=") for part in parts) if mark}
+
+
+def _total(fields: dict[str, str], side: str) -> int:
+    for name in (f"{side}_count", f"{side}_counts", f"{side}_splits"):
+        if name in fields:
+            return sum(int(value) for value in fields[name].split(",") if value)
+    return 0
+
+
+def _shown(text: str) -> str:
+    return text[:60]

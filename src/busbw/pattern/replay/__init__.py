@@ -1,0 +1,1 @@
+"""The replay of a pattern over this machine's links."""

@@ -1,0 +1,130 @@
+"""One file of a job: its bytes, whole or line by line, also compressed with gzip or cut off."""
+
+import io
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO, cast
+
+from busbw.core.errors import UsageError
+from busbw.pattern.collector import Collector
+
+HEAD = 1 << 16  # bytes that formats are recognized from
+LINE_LIMIT = 1 << 24  # what is longer is no line of any format
+WHOLE_LIMIT = 2 << 30  # formats that cannot be read in pieces
+_PIECE = 1 << 16
+_FREE = 256 << 20  # bytes that a compressed file may always become
+_RATIO = 200  # times its size that it may become beyond: logs and traces become 5 to 50 times, a file made to fill memory 1,000
+_GZIP = 31  # zlib: the largest window, with the header and trailer of gzip
+_RANK = re.compile(r"(?:rank[_-]?|[._-])(\d+)(?:\.[A-Za-z]\w*)*$")
+
+
+class _Unpacked(io.RawIOBase):
+    """What is compressed in a stream, also in several gzip members. Where the stream is cut, all before the cut is given first."""
+
+    def __init__(self, packed: io.BufferedIOBase) -> None:
+        super().__init__()
+        self._packed = packed
+        self._member = zlib.decompressobj(_GZIP)
+        self._rest = b""
+        self._taken = self._given = 0
+
+    def close(self) -> None:
+        """Close the stream too."""
+        self._packed.close()
+        super().close()
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer, which is as long as is wanted; EOFError or zlib.error where the stream is cut or broken."""
+        while True:
+            if self._member.eof:
+                self._rest = self._member.unused_data or self._fresh()
+                if not self._rest.strip(b"\0"):
+                    return 0
+                self._member = zlib.decompressobj(_GZIP)
+            fresh = self._rest or self._fresh()
+            found = self._member.decompress(fresh, len(buffer))
+            self._rest = self._member.unconsumed_tail
+            if found:
+                self._given += len(found)
+                if self._given > _FREE + _RATIO * self._taken:
+                    raise zlib.error(f"{self._taken} compressed bytes become more than {_RATIO} times as many")
+                buffer[: len(found)] = found
+                return len(found)
+            if not fresh and not self._member.eof:
+                raise EOFError("the compressed file is cut off")
+
+    def _fresh(self) -> bytes:
+        piece = self._packed.read(HEAD)
+        self._taken += len(piece)
+        return piece
+
+
+@dataclass(slots=True)
+class Source:
+    """A file to read. `number` is its position among the `files` of the job."""
+
+    name: str
+    stream: "io.BufferedReader[io.RawIOBase]"
+    number: int = 0
+    files: int = 1
+
+    @property
+    def head(self) -> bytes:
+        """The first bytes, which are not consumed."""
+        try:
+            return self.stream.peek(HEAD)[:HEAD]
+        except (EOFError, OSError, zlib.error):
+            return b""
+
+    @property
+    def rank(self) -> int | None:
+        """The number at the end of the file's name: `trace.3.et`, `rank_3.json`, `nccl_trace_rank_3`."""
+        found = _RANK.search(self.name.rsplit("/", 1)[-1].removesuffix(".gz"))
+        return int(found[1]) if found and len(found[1]) < 8 else None
+
+    def close(self) -> None:
+        """Close the file."""
+        self.stream.close()
+
+    def lines(self, collector: Collector) -> Iterator[tuple[int, bytes]]:
+        """Numbered lines, up to where the file can be read."""
+        number = 0
+        try:
+            while line := self.stream.readline(LINE_LIMIT):
+                number += 1
+                yield number, line
+        except (EOFError, OSError, zlib.error) as error:
+            collector.problem(f"{self.name}: line {number + 1}: {error}")
+
+    def whole(self, collector: Collector) -> bytes:
+        """The file, as far as it can be read; UsageError above WHOLE_LIMIT."""
+        pieces, size = [], 0
+        try:
+            while piece := self.stream.read1(_PIECE):
+                pieces.append(piece)
+                size += len(piece)
+                if size > WHOLE_LIMIT:
+                    raise UsageError(
+                        f"{self.name}: larger than {WHOLE_LIMIT >> 30} GiB, and this format cannot be read in pieces", "trim it"
+                    )
+        except (EOFError, OSError, zlib.error) as error:
+            collector.problem(f"{self.name}: byte {size}: {error}")
+        return b"".join(pieces)
+
+
+def opened(name: str, raw: BinaryIO, number: int = 0, files: int = 1) -> Source:
+    """A source of the bytes in `raw`, decompressed if they are gzip's."""
+    stream = io.BufferedReader(cast(io.RawIOBase, raw), HEAD)
+    try:
+        packed = stream.peek(2)[:2] == b"\x1f\x8b"
+    except OSError as error:
+        raise UsageError(f"{name}: {error.strerror or error}", "name a file that can be read") from error
+    if packed:
+        stream = io.BufferedReader(_Unpacked(stream), HEAD)
+    return Source(name, stream, number, files)

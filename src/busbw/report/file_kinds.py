@@ -1,0 +1,117 @@
+"""Everything that busbw writes besides measurements (core.result): how it is called, and its text."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from busbw.check import command_text, error_growth_text, launch_text
+from busbw.check import text as check_text
+from busbw.check.error_growth_types import TrendReport
+from busbw.check.types import CheckReport, ClusterReport, CommandReport, Diagnosis
+from busbw.core import comparison as compared
+from busbw.core import json_codec, pattern, tuner_table
+from busbw.core.comparison import Comparison
+from busbw.core.errors import UsageError
+from busbw.core.link_samples import Watched
+from busbw.history import comparison
+from busbw.job import text as job_text
+from busbw.job.types import JobReport
+from busbw.link import text as link_text
+from busbw.link.types import LinkReport, SuspectReport
+from busbw.model import explanation_text, ideal_text, prediction_text
+from busbw.model.states import text as states_text
+from busbw.model.states.types import StatesPlan
+from busbw.model.types import Explanation, Ideals, PatternPrediction, Prediction
+from busbw.tune import text as tune_text
+from busbw.tune.types import Tuning
+from busbw.watch import text as watch_text
+
+Text = Callable[[Any, int | None], str]
+# In files of JSON lines, the first of them may have a type too.
+_SCHEMA = re.compile(rb'\s*\{\s*(?:"type"\s*:\s*"header"\s*,\s*)?"schema"\s*:\s*"(busbw\.[a-z-]+/\d+)"')
+SNAPSHOT, PATTERN, TUNER_TABLE = "Snapshot", "Pattern", "Tuner table"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of file: its title, its structure, and its text for a terminal of some width (None for a file)."""
+
+    title: str
+    structure: type[msgspec.Struct]
+    text: Text
+    schema: str = ""
+
+    @property
+    def name(self) -> str:
+        """The value of its key `schema`."""
+        return self.schema or str(self.structure.__struct_config__.tag)
+
+
+def _without_version(schema: str) -> str:
+    return schema.partition("/")[0]
+
+
+KINDS: tuple[Kind, ...] = (
+    Kind("Comparison", Comparison, comparison.text, compared.SCHEMA),
+    Kind("Link test", LinkReport, link_text.render),
+    Kind("Search for slow hosts", SuspectReport, link_text.render_suspects),
+    Kind("Link counters", Watched, watch_text.table),
+    Kind("Check of a machine", CheckReport, check_text.text),
+    Kind("Check of several machines", ClusterReport, check_text.cluster_text),
+    Kind("Check of a command line", CommandReport, command_text.text),
+    Kind("Check of a launch", Diagnosis, launch_text.text),
+    Kind("Check of a job", JobReport, job_text.text),
+    Kind("Trend of errors", TrendReport, error_growth_text.text),
+    Kind("Tuning", Tuning, lambda found, width: tune_text.text(found, {}, width)),
+    Kind("Memory plan", StatesPlan, lambda plan, width: states_text.text(plan, "", width)),
+    Kind("Ideal", Ideals, ideal_text.text),
+    Kind("Prediction", Prediction, prediction_text.text),
+    Kind("Prediction of an application", PatternPrediction, prediction_text.pattern_text),
+    Kind("Explanation", Explanation, explanation_text.text),
+)
+BY_SCHEMA = {kind.name: kind for kind in KINDS}
+_TITLES = {_without_version(kind.name): kind.title for kind in KINDS} | {"busbw.host": SNAPSHOT, _without_version(pattern.SCHEMA): PATTERN}
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What a file holds: its title, its structure if views know it, and its text by the width of the terminal."""
+
+    title: str
+    text: Callable[[int | None], str]
+    held: msgspec.Struct | None = None
+
+
+def _schema(data: bytes) -> str:
+    found = _SCHEMA.match(data)
+    return found.group(1).decode() if found else ""
+
+
+def title(data: bytes) -> str | None:
+    """What a file of busbw is, by its first bytes and in any version; None for measurements, and for what busbw did not write."""
+    if data.startswith(tuner_table.HEADER.encode()):
+        return TUNER_TABLE
+    return _TITLES.get(_without_version(_schema(data)))
+
+
+def read(data: bytes, source: str) -> Document | None:
+    """The document in `data`, None for a file of another kind; UsageError, which names `source`, for a broken one.
+
+    Counters of links have a line for each interval: their text is the last interval's.
+    """
+    if data.startswith(tuner_table.HEADER.encode()):
+        table = tuner_table.parse(data.decode("utf-8", "replace"), source)
+        return Document(TUNER_TABLE, lambda width: tune_text.table_text(table, width), table)
+    its = BY_SCHEMA.get(_schema(data))
+    if its is None:
+        return None
+    lines = [line for line in data.splitlines() if line.strip()] if its.structure is Watched else [data]
+    try:
+        held = [json_codec.decode(line, its.structure) for line in lines][-1]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{source}: {its.name}: {error}", "give a file that busbw wrote; it must be complete") from error
+    head = f"the last of {len(lines)} intervals\n" if len(lines) > 1 else ""
+    return Document(its.title, lambda width: head + its.text(held, width), held)

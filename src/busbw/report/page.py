@@ -1,0 +1,98 @@
+"""The report: one self-contained page, without scripts, fonts or network."""
+
+from collections.abc import Sequence
+from xml.etree.ElementTree import Element
+
+from busbw.core.cells import timing
+from busbw.core.errors import UsageError
+from busbw.core.result import Result
+from busbw.report.comparison import Comparisons, comparison
+from busbw.report.machine import machine, run
+from busbw.report.other_reports import Others
+from busbw.report.plots import plots
+from busbw.report.report_input import LETTERS, ReportInput, alike
+from busbw.report.rows import rows
+from busbw.report.summary import heading, sentence, summary, warnings
+from busbw.ui.html.element import add, tag
+from busbw.ui.html.embedded import NOTE, embedded
+from busbw.ui.html.findings import findings
+from busbw.ui.html.frame import framed, section
+
+NO_OTHERS = Others()
+READING = (
+    "time is that of one operation over all ranks. algbw is its bytes over its time; busbw is algbw times a factor that makes figures of "
+    "different rank counts comparable with the rate of one link; ideal is busbw in percent of what the links could carry."
+)
+CLASSIC = "Classic timing: time is the mean over n operations that were started back to back, with what starting them costs."
+PRECISE = (
+    "Precise timing: time is the median of n samples, interval where the true median lies with the confidence in the title, launch what "
+    "the host needs to enqueue one operation, skew the part of time spent waiting for the rank that came last. Sampling stopped because "
+    "the figure was as precise as asked (ok), the number of samples was given (fixed), time was up (budget), or more samples would not "
+    "help (unstable)."
+)
+
+
+def page(
+    named: Sequence[tuple[str, Result]], found: Comparisons | None = None, *, embed: bool = False, others: Others = NO_OTHERS
+) -> bytes:
+    """The page as UTF-8 for 1 to 8 results with the names of their files; UsageError for more: there are no more distinct colors.
+
+    `found` holds the comparison of each file with the baseline of its group (`alike`), by its index. Files of different groups share no
+    plot. With `embed` the results themselves are in the page. Files that are not sweeps follow in sections of their own.
+    """
+    found = found or {}
+    if len(named) > len(LETTERS):
+        raise UsageError(f"report: {len(named)} files, and a page shows at most {len(LETTERS)}", f"name {len(LETTERS)} files or fewer")
+    inputs = [ReportInput(index, name, result) for index, (name, result) in enumerate(named)]
+    title, facts = heading(inputs)
+    header = tag("header", tag("h1", title), tag("p", facts, class_="facts-line") if facts else None)
+    add(header, *sentence(inputs, found), *others.warnings(), *warnings(inputs), summary(inputs))
+    sweep = tag("section", tag("h2", "Sweep"), *_plots(inputs, found), class_="sweep")
+    ways = {timing(source.result) for source in inputs}
+    reading = [READING, *(text for way, text in (("precise", PRECISE), ("classic", CLASSIC)) if way in ways)]
+    main = tag(
+        "main",
+        header,
+        sweep,
+        *_sections(inputs, found),
+        *others.sections(),
+        section("How to read it", *(tag("p", text) for text in reading)),
+    )
+    if embed:
+        add(main, section("Results", tag("p", NOTE), *embedded(named)))
+    return framed(f"{title}, {facts}" if facts else title, main, others.style)
+
+
+def _sections(inputs: Sequence[ReportInput], found: Comparisons) -> list[Element]:
+    """The parts of one file; of several the comparison, and a section for each file."""
+    if len(inputs) == 1:
+        return _parts(inputs[0].result, "h2")
+    files = (section(source.title, *_parts(source.result, "h3")) for source in inputs)
+    groups = [group for group in alike(inputs) if len(group) > 1]
+    return [*(section(_title(group, len(groups)), *comparison(group, found)) for group in groups), *files]
+
+
+def _title(group: Sequence[ReportInput], groups: int) -> str:
+    return "Comparison" if groups == 1 else f"Comparison with {group[0].letter}"
+
+
+def _plots(inputs: Sequence[ReportInput], found: Comparisons) -> list[Element]:
+    """The plots of each group of files that are alike."""
+    groups, drawn = alike(inputs), []
+    for group in groups:
+        own = {source.index: found[source.index] for source in group if source.index in found}
+        name = group[0].letter if len(groups) > 1 else ""
+        if name:
+            drawn.append(tag("h3", f"{heading(group)[0]}: {', '.join(source.title for source in group)}"))
+        drawn.append(tag("div", *plots(group, own, name)))
+    return drawn
+
+
+def _parts(result: Result, level: str) -> list[Element]:
+    """The parts of one file's section."""
+    return [
+        section("Findings", findings(result.findings), level=level),
+        section("Rows", rows(result), level=level),
+        section("Machine", *machine(result), level=level),
+        section("What was run", run(result), level=level),
+    ]

@@ -1,0 +1,108 @@
+"""The table of views: each format that `--format` names."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from busbw.core.errors import UsageError
+from busbw.core.result import Result, Row
+from busbw.measure.formats import csv, markdown, nccl_tests_json, nccl_tests_text, one_line, table
+from busbw.pattern.replay import text as replay_text
+from busbw.pattern.replay.kind import ReplayResult
+from busbw.report import result_json
+from busbw.report.results import AnyResult
+from busbw.train import plan_text, states_text
+from busbw.train import text as train_text
+from busbw.train.kinds import PlanResult, TrainResult
+
+
+def _nothing(*unused: object) -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One view: header, rows and footer are the whole text. One that does not stream writes everything in its footer, at the end."""
+
+    name: str
+    help: str
+    header: Callable[[Result], str] = _nothing
+    row: Callable[[Result, Row], str] = _nothing
+    footer: Callable[[Result], str] = _nothing
+    streams: bool = True
+
+    def render(self, result: Result) -> str:
+        """The whole text."""
+        parts = [self.header(result), *(self.row(result, row) for row in result.rows), self.footer(result)]
+        return type(parts[0])("".join(parts))
+
+
+def _streaming(name: str, help: str, module: Any) -> View:
+    return View(name, help, module.header, module.row, getattr(module, "footer", _nothing))
+
+
+VIEWS: tuple[View, ...] = (
+    _streaming("table", "a table to read, with the shape of the sweep and findings", table),
+    _streaming("nccl-tests", "the text of nccl-tests, byte for byte", nccl_tests_text),
+    _streaming("csv", "every value, one line per row and placement", csv),
+    View("torch-csv", "the CSV of the PyTorch benchmark: in place, with ideal and efficiency", csv.torch_header, csv.torch_row),
+    _streaming("markdown", "a table for GitHub", markdown),
+    View(
+        "brief",
+        "one line: the largest precise busbw, its part of the ideal, and whether the data was right",
+        footer=one_line.footer,
+        streams=False,
+    ),
+    View("json", "busbw's own format, busbw.result/1", footer=result_json.render, streams=False),
+    View("nccl-tests-json", "the JSON of nccl-tests -J, version 3", footer=nccl_tests_json.render, streams=False),
+)
+BY_NAME: dict[str, View] = {view.name: view for view in VIEWS}
+
+
+def view(name: str, width: int | None = None) -> View:
+    """The view called `name`; UsageError when there is none.
+
+    `width` is the number of columns of the terminal that it is for: the table then has colors and keeps within them.
+    """
+    found = BY_NAME.get(name)
+    if found is None:
+        raise UsageError(f"--format: there is no view '{name}'", f"use one of {', '.join(BY_NAME)}")
+    return _in_terminal(found, width) if name == "table" and width else found
+
+
+def _in_terminal(plain: View, width: int) -> View:
+    from busbw.measure.formats import table_rich as rich
+
+    def escaped(part: Callable[..., Any]) -> Callable[..., str]:
+        return lambda *shown: rich.escaped(part(*shown, width))
+
+    return replace(plain, header=escaped(rich.header), row=escaped(rich.row), footer=escaped(rich.footer))
+
+
+def render(result: AnyResult, name: str, source: str = "this result", width: int | None = None) -> str:
+    """The whole text of a result in the view called `name`; UsageError, which names `source`, where that view is for sweeps only."""
+    shown = view(name, width)
+    if isinstance(result, Result):
+        return shown.render(result)
+    if name == "json":
+        return result_json.render(result)
+    if name == "table":
+        if isinstance(result, ReplayResult):
+            return replay_text.render_all(result, width)
+        if isinstance(result, PlanResult):
+            return plan_text.render_all(result, width)
+        if result.training.spec.states:
+            return states_text.render_all(result, width)
+        return train_text.render_all(result, width)
+    if name == "markdown" and isinstance(result, TrainResult) and result.training.spec.states:
+        return states_text.markdown(result)
+    raise UsageError(f"{source} is {kind(result)}, but '{name}' shows sweeps", "use --format table, or json")
+
+
+def kind(result: AnyResult) -> str:
+    """`a plan for mlp`, `a training of mlp`, `a sweep of all_reduce`."""
+    if isinstance(result, Result):
+        return f"a sweep of {result.spec.collective}"
+    if isinstance(result, ReplayResult):
+        return f"a replay of {result.replay.spec.pattern}"
+    return f"a {'plan for' if isinstance(result, PlanResult) else 'training of'} {result.training.spec.model}"

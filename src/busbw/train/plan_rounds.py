@@ -1,0 +1,153 @@
+"""The runs of one plan: the exchanges over each transport, then trainings that check the predictions."""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+import msgspec
+
+from busbw.accel.methods import CODECS
+from busbw.core.errors import BusbwError
+from busbw.engines.registry import torch_gpus
+from busbw.host import net_plugin
+from busbw.measure.job import Job
+from busbw.measure.record import encoded, save
+from busbw.measure.sink import Sink
+from busbw.measure.start import run
+from busbw.measure.target import Where
+from busbw.train import transports
+from busbw.train.kinds import PlanJob, PlanResult, TrainJob, TrainResult
+from busbw.train.plan_types import AS_IS, CheckRound, Exchange
+from busbw.train.recommendation import recommended
+from busbw.train.transports import Transport
+from busbw.train.types import Training
+from busbw.train.variation import parts
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Runs `job` over several transports. `sink` makes the sink of each run, given whether it is the first; each updates `file`."""
+
+    job: PlanJob
+    where: Where
+    file: Path | None
+    sink: Callable[[bool], Sink]
+
+    def run(self, wanted: Sequence[Transport], check: str) -> PlanResult:
+        """Measure over every transport, then check by training: the `best` exchange, `all` or `none`.
+
+        The error of the first transport is raised; a later one that fails is left out. The file gets all completed measurements.
+        """
+        whole: PlanResult | None = None
+        for transport in wanted:
+            sink = self.sink(whole is None)
+            try:
+                plan = msgspec.structs.replace(self.job.plan, transport=transport.name)
+                self._run(transport, msgspec.structs.replace(self.job, plan=plan), sink)
+            except BusbwError as error:
+                if whole is None:
+                    raise
+                sink.note(f"note: {transport.name} could not be measured: {error.message}")
+            finally:
+                new = sink.record.result
+                if isinstance(new, PlanResult) and whole and whole.plan and new.plan:
+                    whole.plan.exchanges += new.plan.exchanges
+                    whole.plan.runs += new.plan.runs
+                elif isinstance(new, PlanResult):
+                    whole = whole or new
+                self._save(whole, sink)
+        assert whole is not None
+        self._check(whole, wanted, check)
+        return whole
+
+    def _run(self, transport: Transport, job: PlanJob | TrainJob, sink: Sink) -> None:
+        with _environment(transport.variables):
+            run(msgspec.structs.replace(job, net=transport.net), self.where, sink)
+
+    def _save(self, result: PlanResult | None, sink: Sink) -> None:
+        """Write the file. A failure is only reported: the result is also on stdout."""
+        try:
+            if self.file is not None and result and result.plan:
+                save(encoded(result), self.file)
+        except BusbwError as error:
+            sink.note(f"warning: {error.message}; measuring continues")
+
+    def _check(self, whole: PlanResult, wanted: Sequence[Transport], check: str) -> None:
+        """Train with all exchanges, or with the recommended one until a checked one remains recommended."""
+        plan = whole.plan
+        if plan is None or check == "none":
+            return
+        if check == "all":
+            for transport in wanted:
+                mine = [one for one in plan.exchanges if one.transport == transport.name]
+                for size in dict.fromkeys(one.bucket_mb for one in mine):
+                    self._train(transport, [one for one in mine if one.bucket_mb == size])
+        else:
+            while (best := recommended(plan)) and best.checked_s is None and self._train(transports.BY_NAME[best.transport], [best]):
+                self._save(whole, self.sink(False))
+        self._save(whole, self.sink(False))
+
+    def _train(self, transport: Transport, exchanges: Sequence[Exchange]) -> bool:
+        """Train with each exchange, all with buckets of one size, and store its steps; whether all of them were trained."""
+        sink = self.sink(False)
+        common = {name: getattr(self.job, name) for name in Job.__struct_fields__}
+        spec = msgspec.structs.replace(self.job.training, methods=tuple(one.method for one in exchanges))
+        if exchanges and exchanges[0].bucket_mb is not None:
+            spec = msgspec.structs.replace(spec, bucket_mb=exchanges[0].bucket_mb)
+        try:
+            if exchanges:
+                self._run(transport, TrainJob(training=spec, **common), sink)
+        except BusbwError as error:  # the plan is valid without it
+            sink.note(f"note: the training over {transport.name} did not end: {error.message}")
+        finally:
+            result = sink.record.result
+            for one in exchanges:
+                one.checks = checks(result.training, one.method) if isinstance(result, TrainResult) else []
+                one.checked_s = fmean(each.step_s for each in one.checks) if one.checks else None
+        return all(one.checks for one in exchanges)
+
+
+def checks(made: Training, method: str) -> list[CheckRound]:
+    """The rounds of a training by one method."""
+    found = parts(made, method)
+    return [CheckRound(alone, step) for alone, step in zip(found.alone_s, found.step_s, strict=True)]
+
+
+@contextlib.contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """Set variables that the user has not set."""
+    added = {name: value for name, value in variables.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
+
+
+def defaults(where: Where) -> tuple[list[str], list[str]]:
+    """The methods and the transports to compare by default. Transports differ only between GPUs of several hosts."""
+    hosts = where.named()
+    two_d = len(hosts) > 1 and all((host.slots or 1) > 1 for host in hosts)
+    if not ((hosts or where.step) and torch_gpus()):
+        return methods(two_d=two_d, host=False), [AS_IS]
+    plugin = False
+    with contextlib.suppress(BusbwError):
+        plugin = bool(net_plugin.find())
+    return methods(two_d=two_d, host=plugin), [AS_IS, "sockets", *(["tree"] if two_d else []), *(["busbw"] if plugin else [])]
+
+
+def methods(*, two_d: bool, host: bool) -> list[str]:
+    """The methods to compare by default: in two dimensions for hosts with several ranks each, and with host staging for large codecs."""
+    prefix = "2d+" if two_d else ""
+    names = ["none", *(["2d"] if two_d else []), f"{prefix}bf16"]
+    for codec in CODECS:
+        for variant in codec.plan_variants:
+            if two_d and "last=" in variant:
+                continue
+            name = f"{'' if codec.needs_matrices else prefix}{codec.name}{variant}"
+            names += [name, f"{name}+host"] if host and codec.plan_with_host and not variant else [name]
+    return names

@@ -1,0 +1,189 @@
+"""What `busbw plan` measured, and its prediction; a part of busbw.result/1. Times are seconds and sizes bytes.
+
+DDP passes on its buckets one after the other during backward; each waits until the previous one has been exchanged. Each bucket's
+exchange was measured with nothing else running. Computation of an exchange on the processors of backward delays backward by its
+duration. The time from the last bucket being ready to the end of its exchange is exposed.
+
+Everything is measured once in each of several rounds, and each round gives its own prediction. What follows from them is in stats.planning.
+"""
+
+from collections.abc import Sequence
+from itertools import repeat
+from statistics import fmean, geometric_mean
+from typing import NamedTuple
+
+import msgspec
+
+AS_IS = "as-is"
+# What a method loses of a gradient; Exchange.loss is an index into it.
+LOSSES = (
+    "nothing",
+    "rounded to 16 bits",
+    "rounded to 8 bits, the rest sent later",
+    "a low rank now, the rest later",
+    "the largest now, the rest later",
+    "rounded to 4 bits, the rest sent later",
+)
+BUCKETS_MB = (1.0, 4.0, 25.0, 100.0)  # sizes of DDP's buckets to try besides the one of the training
+
+
+class PlanSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One measurement for a plan: the transport (core.transports), the repeats of each exchange in a round, and the target efficiency."""
+
+    transport: str = AS_IS
+    replays: int = 5
+    target: float = 0.95
+
+
+class Bucket(msgspec.Struct, frozen=True):
+    """One of DDP's buckets, in the order of exchange: bytes, and when its gradients are ready in a step, on the slowest rank."""
+
+    nbytes: int
+    ready_s: float
+
+
+class LayoutRound(msgspec.Struct, frozen=True):
+    """One round of steps under DDP over a perfect network: the median step, and the buckets with median times."""
+
+    still_s: float
+    buckets: list[Bucket]
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """The buckets that DDP makes for a bucket_cap_mb."""
+
+    bucket_mb: float
+    rounds: list[LayoutRound]
+
+
+class PlanRun(msgspec.Struct, frozen=True):
+    """What the exchanges over one transport are compared with: each round's median step of a rank on its own, and all layouts.
+
+    The first layout is that of the training's own bucket_mb.
+    """
+
+    transport: str
+    alone_s: list[float]
+    layouts: list[Layout]
+
+    def layout(self, bucket_mb: float | None) -> Layout:
+        """The layout for this bucket_mb, None for the training's own. KeyError if there is none."""
+        found = [one for one in self.layouts if bucket_mb in (None, one.bucket_mb)]
+        if not found:
+            raise KeyError(bucket_mb)
+        return found[0]
+
+
+class ExchangeRound(msgspec.Struct, frozen=True):
+    """One round of an exchange: `bucket_s` and `busy_s` as in Exchange."""
+
+    bucket_s: list[float]
+    busy_s: list[float] = []
+
+
+class CheckRound(msgspec.Struct, frozen=True):
+    """One round of a training run that checks an exchange: the median step of a rank on its own, and that with the exchange."""
+
+    alone_s: float
+    step_s: float
+
+
+class Exchange(msgspec.Struct):
+    """One method over one transport.
+
+    `loss` is an index into LOSSES. `bucket_s` is the time of each bucket's exchange, on the rank that started last. `busy_s` is
+    the part that delays backward on CPUs: the largest processor time of a rank divided by its threads; empty on GPUs. Both are the means
+    over `rounds` of medians; files without rounds have one median. `counted` is the bytes per step that leave a host, the maximum over
+    hosts, None if unknown. `code` is the line of Python that selects the method. `bucket_mb` is the size of DDP's buckets if it is not that
+    of the training. `checked_s` is the step of a training run with it, if there was one: the mean over `checks`.
+    """
+
+    transport: str
+    method: str
+    loss: int
+    bucket_s: list[float]
+    busy_s: list[float] = []
+    counted: float | None = None
+    code: str = ""
+    checked_s: float | None = None
+    bucket_mb: float | None = None
+    rounds: list[ExchangeRound] = []
+    checks: list[CheckRound] = []
+
+
+class Prediction(NamedTuple):
+    """A step as predicted from the measurements of one round, in seconds: alone, over a perfect network, and what is exposed."""
+
+    alone_s: float
+    still_s: float
+    exposed_s: float
+
+    @property
+    def step_s(self) -> float:
+        """The predicted step."""
+        return self.still_s + self.exposed_s
+
+
+class Plan(msgspec.Struct):
+    """`target` as in PlanSpec; `alone_s` is a step of a rank on its own, `still_s` one under DDP over a perfect network.
+
+    They and `buckets` are of the first transport and the training's own bucket_mb, as means over rounds. `runs` has all transports;
+    it is empty in files without rounds.
+    """
+
+    target: float
+    alone_s: float
+    still_s: float
+    buckets: list[Bucket]
+    exchanges: list[Exchange] = []
+    runs: list[PlanRun] = []
+
+    def predictions(self, exchange: Exchange) -> list[Prediction]:
+        """One for each round; a single one of the medians in a file without rounds."""
+        run = next((one for one in self.runs if one.transport == exchange.transport), None)
+        if run is None or not exchange.rounds:
+            return [Prediction(self.alone_s, self.still_s, exposed_s(self.buckets, exchange.bucket_s, exchange.busy_s))]
+        layout = run.layout(exchange.bucket_mb)
+        together = zip(run.alone_s, layout.rounds, exchange.rounds, strict=False)  # the last round may be incomplete
+        return [Prediction(alone, one.still_s, exposed_s(one.buckets, own.bucket_s, own.busy_s)) for alone, one, own in together]
+
+    def exposed_s(self, exchange: Exchange) -> float:
+        """How long a step waits for its exchange."""
+        return fmean(one.exposed_s for one in self.predictions(exchange))
+
+    def step_s(self, exchange: Exchange) -> float:
+        """The predicted step."""
+        return fmean(one.step_s for one in self.predictions(exchange))
+
+    def efficiency(self, exchange: Exchange) -> float:
+        """The predicted rate divided by that of a rank on its own."""
+        return geometric_mean([one.alone_s / one.step_s for one in self.predictions(exchange)])
+
+    def known_s(self, exchange: Exchange) -> float:
+        """The step of the training run with it if there was one, otherwise the predicted step."""
+        return exchange.checked_s or self.step_s(exchange)
+
+    def shares(self, exchange: Exchange) -> list[float]:
+        """The rate divided by that of a rank on its own, in each round of the training run if there was one, otherwise as predicted."""
+        if exchange.checks:
+            return [one.alone_s / one.step_s for one in exchange.checks]
+        if exchange.checked_s:
+            return [self.alone_s / exchange.checked_s]
+        return [one.alone_s / one.step_s for one in self.predictions(exchange)]
+
+    def share(self, exchange: Exchange) -> float:
+        """The geometric mean of `shares`."""
+        return geometric_mean(self.shares(exchange))
+
+    def reaches(self, exchange: Exchange) -> bool:
+        """Whether `share` reaches the target."""
+        return self.share(exchange) >= self.target
+
+
+def exposed_s(buckets: Sequence[Bucket], bucket_s: Sequence[float], busy_s: Sequence[float]) -> float:
+    """How long a step waits for the exchange of its buckets, each of which takes `bucket_s` and delays backward by `busy_s`."""
+    end = late = 0.0
+    for bucket, took, busy in zip(buckets, bucket_s, busy_s or repeat(0.0), strict=False):
+        end = max(end, bucket.ready_s + late) + took
+        late += busy
+    return end - buckets[-1].ready_s

@@ -1,0 +1,91 @@
+"""How far the figures of a training vary from round to round, and which contradict each other."""
+
+from dataclasses import dataclass
+from statistics import median
+
+from busbw.stats import rounds
+from busbw.stats.contradictions import Bound, Figure, broken
+from busbw.stats.rounds import Interval
+from busbw.train.types import ALONE, Training
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """One method's figures, a value for each round of its own and of the rank alone: shares of alone, and seconds of a step.
+
+    `codec_s` and `network_s` are empty where the method has no step over a perfect network.
+    """
+
+    shares: list[float]
+    alone_s: list[float]
+    step_s: list[float]
+    exposed_s: list[float]
+    codec_s: list[float]
+    network_s: list[float]
+
+
+def parts(made: Training, method: str) -> Parts:
+    """The figures of each round in which both the method and the rank alone were measured."""
+    alone = {run.round: run for run in made.of(made.baseline) if run.steps_s}
+    pairs = [(alone[run.round], run) for run in made.of(method) if run.steps_s and run.round in alone]
+    steps = [(median(base.steps_s), median(run.steps_s)) for base, run in pairs]
+    stills = [(median(base.silent_s), median(run.silent_s)) for base, run in pairs if base.silent_s and run.silent_s]
+    complete = len(stills) == len(steps)
+    return Parts(
+        shares=[run.rate / base.rate for base, run in pairs],
+        alone_s=[base for base, _ in steps],
+        step_s=[step for _, step in steps],
+        exposed_s=[step - base for base, step in steps],
+        codec_s=[silent - still for still, silent in stills] if complete else [],
+        network_s=[step - silent for (_, step), (_, silent) in zip(steps, stills, strict=True)] if complete else [],
+    )
+
+
+def share_interval(made: Training, method: str) -> Interval | None:
+    """The interval of the share of alone."""
+    return rounds.of_ratio(parts(made, method).shares)
+
+
+def unclear(made: Training) -> list[str]:
+    """The methods whose share of alone is known so badly that nothing can be said of it."""
+    names = [] if made.spec.states else dict.fromkeys(run.method for run in made.runs)
+    return [name for name in names if name != ALONE and rounds.unclear(share_interval(made, name))]
+
+
+def contradictions(made: Training) -> list[Bound]:
+    """What the figures say that cannot be: a step alone that is longer than one under DDP, a part larger than its whole or negative."""
+    if made.spec.states:
+        return []
+    bounds = _alone(made)
+    for method in dict.fromkeys(run.method for run in made.runs):
+        if method != ALONE:
+            bounds += _bounds(method, parts(made, method))
+    found = broken(bounds)
+    longer = {one.name for one in found if not one.figure.share and not one.step_s}
+    return [one for one in found if not (one.figure.share and one.name in longer)]  # says the same
+
+
+def _alone(made: Training) -> list[Bound]:
+    stills = [(median(run.steps_s), median(run.silent_s)) for run in made.of(ALONE) if run.steps_s and run.silent_s]
+    if not stills:
+        return []
+    alone, still = zip(*stills, strict=True)
+    return [Bound(Figure("a step alone", alone), Figure("a step on a perfect network", still))]
+
+
+def _bounds(method: str, own: Parts) -> list[Bound]:
+    if not own.step_s:
+        return []
+    bounds = [
+        Bound(Figure("a step alone", own.alone_s), Figure(f"a step with {method}", own.step_s), name=method),
+        Bound(Figure(f"{method} of alone", own.shares, share=True), Figure("all", [1.0] * len(own.shares), share=True), name=method),
+    ]
+    if own.codec_s:
+        exposed, none = Figure(f"what {method} exposes", own.exposed_s), Figure("nothing", [0.0] * len(own.step_s))
+        codec, network = Figure(f"the codec of {method}", own.codec_s), Figure(f"the network of {method}", own.network_s)
+        bounds += [
+            Bound(codec, exposed, own.step_s, method),
+            Bound(none, codec, own.step_s, method),
+            Bound(none, network, own.step_s, method),
+        ]
+    return bounds

@@ -1,0 +1,120 @@
+"""A tuning as text: every size with NCCL's choice and what was found, then what to do with it."""
+
+import shlex
+from collections.abc import Mapping
+
+from busbw.core import json_codec
+from busbw.core.collectives import BY_NAME
+from busbw.core.sizes import counted, format_size
+from busbw.core.tuner_table import Table
+from busbw.stats.judging import RELEVANT
+from busbw.tune.types import Gain, Tuned, TunedSystem, Tuning, text_of
+from busbw.ui.columns import Column, aligned, wrapped
+from busbw.ui.number_formats import finding_text, nccl_version_text, time_text
+
+
+def less(gain: Gain | None) -> str:
+    """`12.1 % (11.0 to 13.2)`: how much less time, with its interval; `-` where it is unknown."""
+    if gain is None:
+        return "-"
+    reach = f" ({_percent(gain.high)} to {_percent(gain.low)})" if gain.low is not None and gain.high is not None else ""
+    return f"{_percent(gain.ratio)} %{reach}"
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * (1 - ratio):.1f}".replace("-0.0", "0.0")
+
+
+def _found(size: Tuned) -> str:
+    return str(size.choice) if size.kept and size.choice else "NCCL's choice"
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column(title="size", value=lambda size: format_size(size.size_bytes)),
+    Column(title="NCCL's choice", value=lambda size: size.own or "-", left=True),
+    Column(title="time", value=lambda size: time_text(size.gain.default_s if size.gain else size.own_s)),
+    Column(title="table", value=_found, left=True),
+    Column(title="new time", value=lambda size: time_text(size.gain.choice_s) if size.gain else "-"),
+    Column(title="less time", value=lambda size: less(size.gain), left=True),
+    Column(title="with new ranks", value=lambda size: less(size.check), left=True),
+    Column(title="why not", value=lambda size: "" if size.kept else size.reason, left=True),
+)
+DROP_ORDER = ("why not", "NCCL's choice")
+# Values take a Rule.
+RULES: tuple[Column, ...] = (
+    Column(title="ranks", value=lambda rule: rule.ranks),
+    Column(title="hosts", value=lambda rule: "any" if rule.hosts is None else rule.hosts),
+    Column(title="collective", value=lambda rule: rule.collective, left=True),
+    Column(title="from", value=lambda rule: format_size(rule.first)),
+    Column(title="to", value=lambda rule: format_size(rule.last)),
+    Column(title="choice", value=lambda rule: rule.choice, left=True),
+    Column(title="note", value=lambda rule: rule.note, left=True),
+)
+
+
+def title(collective: str, system: TunedSystem) -> str:
+    """`AllReduce, 2 ranks on 2 hosts, NVIDIA H200, NCCL 2.28.9, Socket`."""
+    nccl = f"NCCL {nccl_version_text(system.nccl)}" if system.nccl else ""
+    where = f"{counted(system.ranks, 'rank')} on {counted(system.hosts, 'host')}"
+    return ", ".join(filter(None, (BY_NAME[collective].title, where, system.device, nccl, system.network)))
+
+
+def size_line(size: Tuned) -> str:
+    """`64 KiB: Tree LL128, 8 channels is best of 18, 2.4 % (2.3 to 2.6) less time than NCCL's Ring LL`."""
+    own = f"NCCL's {size.own}" if size.own else "NCCL's choice"
+    if size.choice is None or size.gain is None:
+        return f"{format_size(size.size_bytes)}: {own} is best of {size.candidates}, {time_text(size.own_s)}"
+    kept = "" if size.kept else f" ({size.reason})"
+    return f"{format_size(size.size_bytes)}: {size.choice} is best of {size.candidates}, {less(size.gain)} less time than {own}{kept}"
+
+
+def summary(tuning: Tuning) -> str:
+    """What came out of it, in one sentence."""
+    total, kept = counted(len(tuning.sizes), "size"), tuning.kept()
+    if not kept and not tuning.variables:
+        return f"NCCL's choice is best for all of {total}: nothing else is faster by 2 % or more, and holds with new ranks"
+    slower = [format_size(size.size_bytes) for size in tuning.sizes if size.check and size.check.ratio > 1 + RELEVANT and tuning.variables]
+    unharmed = f"{', '.join(slower)} slower by over 2 %" if slower else "no measured size is slower by over 2 % with new ranks"
+    if not tuning.file:
+        return f"{text_of(tuning.variables)} for all sizes alike, as NCCL's variables cannot vary by size; {unharmed}"
+    with_variables = f", with {text_of(tuning.variables)}" if tuning.variables else ""
+    return f"the table has rules for {len(kept)} of {total}{with_variables}; {unharmed}"
+
+
+def text(tuning: Tuning, exports: Mapping[str, str], width: int | None = None) -> str:
+    """The whole text; `exports` are the variables with which any NCCL program uses what was found."""
+    top = [title(tuning.collective, tuning.system), ""]
+    below = [summary(tuning), *(f"dropped: {choice}: {reason}" for choice, reason in tuning.dropped.items())]
+    parts = [
+        "\n".join(top) + "\n",
+        aligned(columns(tuning), tuning.sizes, width, DROP_ORDER),
+        "\n",
+        wrapped("\n".join(below) + "\n", width),
+        wrapped("".join(map(finding_text, tuning.findings)), width),
+    ]
+    if exports:
+        where = (
+            f"To use it with any NCCL program, copy {tuning.file} to the same path on every host, and export there:" if tuning.file else ""
+        )
+        lines = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in exports.items())
+        parts.append(f"\n{wrapped((where or 'To use it with any NCCL program, export on every host:') + chr(10), width)}\n{lines}")
+    return "".join(parts)
+
+
+def table_text(table: Table, width: int | None = None) -> str:
+    """A table for NCCL's tuner interface: what it says of itself, and its rules."""
+    about = "".join(f"{key:<9} {said}\n" for key, said in table.about)
+    rules = aligned(RULES, table.rules, width, ("note", "hosts")) if table.rules else "no rule: NCCL's choice is best\n"
+    return f"{wrapped(about, width)}\n{rules}"
+
+
+def columns(tuning: Tuning) -> list[Column]:
+    """The columns in which any size has something."""
+    gone = {"with new ranks"} if tuning.variables else set()  # the gain is that of the check
+    gone |= set() if tuning.file else {"table"}
+    return [column for column in COLUMNS if column.title not in gone and any(column.text(size) not in ("", "-") for size in tuning.sizes)]
+
+
+def json(tuning: Tuning) -> str:
+    """`busbw.tuning/1` on one line."""
+    return json_codec.encode(tuning).decode() + "\n"

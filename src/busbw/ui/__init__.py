@@ -1,0 +1,1 @@
+"""How anything is shown: columns, number formats, the frame and plots of HTML pages."""

@@ -1,0 +1,1 @@
+"""The frame, elements and plots of HTML pages."""

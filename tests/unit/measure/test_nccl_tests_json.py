@@ -1,0 +1,90 @@
+"""The JSON is nccl-tests' version 3: against real runs by value, and byte for byte for a case written by hand."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from busbw.core.result import Result
+from busbw.measure.formats import nccl_tests_json
+from busbw.report.read import read
+
+Make = Callable[..., Result]
+RUNS = (
+    "all_reduce_2xH200_one_process",
+    "all_reduce_2xH200_sockets_per_iteration",
+    "all_reduce_2xH200_two_processes_per_iteration",
+)
+
+
+def assert_same(told: object, ours: object, where: str = "$") -> None:
+    """Equal in keys, order, types and texts; numbers to the last printed decimal."""
+    if isinstance(told, dict) and isinstance(ours, dict):
+        assert list(ours) == list(told), where
+        for key, value in told.items():
+            assert_same(value, ours[key], f"{where}.{key}")
+    elif isinstance(told, list) and isinstance(ours, list):
+        assert len(ours) == len(told), where
+        for index, value in enumerate(told):
+            assert_same(value, ours[index], f"{where}[{index}]")
+    elif isinstance(told, float):
+        assert ours == pytest.approx(told, abs=2.1e-5 if where.endswith("cv_pct") else 2.1e-6), where
+    else:
+        assert (type(ours), ours) == (type(told), told), where
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_real_run_read_and_written_again_is_the_same(recorded: Path, name: str) -> None:
+    data = (recorded / "nccl_tests" / f"{name}.json").read_bytes()
+    told, ours = json.loads(data), json.loads(nccl_tests_json.render(read(data, "x")))
+    processes = {(device["hostname"], device["pid"]): device for device in reversed(ours["config"]["devices"])}
+    ours["config"]["devices"] = sorted(processes.values(), key=lambda device: device["rank"])
+    assert_same(told, ours)
+
+
+def test_bytes_of_a_small_run(make: Make, golden: Callable[[str, str], None]) -> None:
+    result = make(
+        spec={"per_iter_timing": 1, "blocking": 2, "step_factor": 1},
+        environment={"NCCL_TOPO_FILE": "/etc/topo.xml", "TITLE": 'a "b"\tc\nd\\e', "NAME": "caf\u00e9 au lait", "NCCL_TESTS_MIN_BW": "40"},
+        errors=["first", "net/socket failed"],
+        out_of_bounds=1,
+    )
+    first, second = result.rows
+    assert first.out_of_place
+    assert second.in_place
+    first.out_of_place.samples_s, first.out_of_place.process_samples_s = [2e-5, 1e-5], [[2e-5, 1e-5], [1e-5, 9e-6]]
+    first.out_of_place.skipped = 1
+    first.in_place = None
+    second.in_place.wrong, second.in_place.algbw = None, float("nan")
+    golden("nccl_tests_small.json", nccl_tests_json.render(result))
+
+
+def test_it_is_json_even_of_a_run_without_rows(make: Make) -> None:
+    document = json.loads(nccl_tests_json.render(make([])))
+    assert document["average_bus_bandwidth"] == {"bandwidth": "nan", "okay": "unchecked"}
+    assert document["errors"] == [""]
+    assert document["start_time"] == "2026-11-21 18:24:51"
+
+
+def test_minimum_bandwidth_verdict(make: Make) -> None:
+    for minimum, okay in (("30", "true"), ("34", "false")):
+        document = json.loads(nccl_tests_json.render(make(environment={"NCCL_TESTS_MIN_BW": minimum})))
+        assert document["average_bus_bandwidth"]["okay"] == okay
+
+
+def test_cputime_has_its_own_key(make: Make) -> None:
+    result = make(spec={"report_cputime": 1})
+    assert result.rows[0].in_place
+    result.rows[0].in_place.cpu_time_s = 4e-6
+    row = json.loads(nccl_tests_json.render(result))["results"][0]
+    assert row["in_place"]["cpu_time"] == 4.0
+    assert "time" not in row["in_place"]
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [("a/b", r'"a\/b"'), ("x\ty", r'"x\ty"'), ("x\ry", '"x"'), ("\u00e9", '""'), ("a" * 3000, '"' + "a" * 2047 + '"')],
+)
+def test_strings_end_where_nccl_tests_ends_them(text: str, written: str) -> None:
+    assert nccl_tests_json.string(text) == written

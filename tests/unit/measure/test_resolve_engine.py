@@ -1,0 +1,21 @@
+"""The engine `auto` is resolve_engine on the hosts of the ranks, with a reason if GPUs are not used."""
+
+from busbw.core.sweep import SweepSpec
+from busbw.engines.registry import choose
+from busbw.launch.control import SoloControl
+from busbw.measure.events import Event, Note
+from busbw.measure.job import SweepJob
+from busbw.measure.rank import resolve_engine
+
+
+def test_process_0_chooses_and_says_why_not_gpus():
+    told: list[Event] = []
+    row, missing = choose("auto")
+    job = resolve_engine(SweepJob(sweep=SweepSpec(collective="all_reduce"), engine="auto", ranks=2), SoloControl(), told.append)
+    assert job.engine == row.name
+    assert [event.text for event in told if isinstance(event, Note)] == ([f"note: measuring on CPUs: {missing}"] if missing else [])
+
+
+def test_a_named_engine_stays():
+    job = SweepJob(sweep=SweepSpec(collective="all_reduce"), engine="torch")
+    assert resolve_engine(job, SoloControl(), lambda _: None) is job

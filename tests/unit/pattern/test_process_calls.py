@@ -1,0 +1,119 @@
+"""The calls in a process's file, joined from its records."""
+
+import pytest
+
+from busbw.core.errors import UsageError
+from busbw.measure.profiler_calls import calls
+from busbw.measure.profiler_file import COLL, COLL_CALL, COMM, P2P, P2P_CALL, TIMED, UNKNOWN, ProcessFile, Record, parse
+
+BROADCAST, ALL_GATHER, ALL_REDUCE, SEND, RECV, ALLTOALL = 0, 2, 4, 6, 7, 8
+FLOAT = 7
+
+
+def file(*records: Record) -> ProcessFile:
+    return ProcessFile("host-1.capture", {}, 0, 0, 22809, 5, 0, 0, 0, records=list(records))
+
+
+def record(kind: int, function: int = ALL_REDUCE, **fields: int) -> Record:
+    empty = dict.fromkeys(Record._fields, 0) | {"algorithm": UNKNOWN, "protocol": UNKNOWN, "dtype": FLOAT}
+    return Record(**(empty | {"kind": kind, "function": function} | fields))
+
+
+def called(number: int, gpu: tuple[int, int] | None, *, group: int = 0, function: int = ALL_REDUCE) -> list[Record]:
+    """A call with its task and time."""
+    kinds = (P2P_CALL, P2P) if function in (SEND, RECV) else (COLL_CALL, COLL)
+    made = [
+        record(kinds[0], function, id=number, b=group or number, time=number, elements=number),
+        record(kinds[1], function, id=number, b=number, algorithm=1, protocol=2, channels=4, peer=3, time=number, elements=number),
+    ]
+    return made + ([record(TIMED, id=number, a=gpu[0], b=gpu[1])] if gpu else [])
+
+
+def times(*parts: list[Record]) -> list[tuple[int, int] | None]:
+    return [one.gpu_ns for one in calls(file(*(one for part in parts for one in part))).made]
+
+
+def test_call_has_what_its_task_and_time_say():
+    (one,), unknown, _ = calls(file(*called(5, (100, 350))))
+    assert (one.function, one.count, one.dtype, one.algorithm, one.protocol, one.channels) == (
+        "all_reduce",
+        5,
+        "float",
+        "Ring",
+        "Simple",
+        4,
+    )
+    assert (one.gpu_us, one.at_ns, unknown) == (0.25, 5, 0)
+
+
+def test_peer_of_a_send_is_that_of_its_task():
+    ((one,), *_) = calls(file(*called(5, None, function=SEND)))
+    assert (one.function, one.peer, one.algorithm) == ("send", 3, None)
+
+
+def test_alltoall_spans_its_sends_and_receives():
+    parts = [record(P2P, RECV if at % 2 else SEND, id=1, b=at, channels=2) for at in range(1, 5)]
+    spans = [record(TIMED, id=at, a=100 * at, b=100 * at + 50) for at in range(1, 5)]
+    ((one,), *_) = calls(file(record(COLL_CALL, ALLTOALL, id=1, elements=8), *parts, *spans))
+    assert (one.function, one.count, one.gpu_ns) == ("alltoall", 8, (100, 450))
+
+
+def test_kernels_of_one_communicator_follow_each_other():
+    assert times(called(1, (0, 10)), called(2, (10, 20)), called(3, (25, 30))) == [(0, 10), (10, 20), (25, 30)]
+
+
+def test_times_of_later_kernels_are_dropped():
+    assert times(called(1, (0, 10)), called(2, (10, 99)), called(3, (25, 30))) == [(0, 10), None, (25, 30)]
+    assert times(called(1, (50, 10)), called(2, (10, 20))) == [None, (10, 20)]
+
+
+def test_calls_of_one_group_may_share_a_kernel():
+    shared = [called(1, (0, 10), group=7), called(2, (2, 12), group=7)]
+    assert times(*shared) == [(0, 10), (2, 12)]
+
+
+def with_self(nccl: int) -> list[tuple[int, int] | None]:
+    """Times around a send to rank 3, which is the own rank on communicator 0; another communicator has a call too."""
+    comms = [record(COMM, comm=number, peer=3, elements=4) for number in (0, 1)]
+    other = [one._replace(comm=1) for one in called(5, (50, 60))]
+    made = [*called(1, (0, 10)), *called(2, (20, 30), function=SEND), *called(4, (40, 50)), *other]
+    found = file(*comms, *made)
+    found.nccl = nccl
+    return [one.gpu_ns for one in calls(found).made]
+
+
+def test_no_time_follows_a_send_to_the_own_rank():
+    assert with_self(22809) == [(0, 10), None, None, (50, 60)]
+    assert with_self(23102) == [(0, 10), (20, 30), (40, 50), (50, 60)]
+
+
+def test_broadcast_without_a_task_shifts_the_times_that_follow():
+    quiet = record(COLL_CALL, BROADCAST, id=2, time=2, elements=9)
+    found = file(*called(1, (0, 10)), quiet, *called(3, (20, 30)))
+    assert [one.gpu_ns for one in calls(found).made] == [(0, 10), None, (20, 30)]
+    found.nccl = 23007
+    assert calls(found)[0][2].gpu_ns is None
+    assert calls(found).shifted == 1
+
+
+def test_graph_makes_a_call_of_every_replay():
+    first = record(COLL_CALL, id=1, flags=1, time=1, elements=8)
+    replays = [record(COLL, id=1, time=10 * at, algorithm=1, protocol=0) for at in (3, 2)]
+    made, *_ = calls(file(first, *replays, *called(2, None)))
+    assert [(one.at_ns, one.captured) for one in made] == [(2, False), (20, True), (30, True)]
+
+
+def test_bytes_of_a_gather_without_its_call_have_no_type():
+    made, *_ = calls(file(record(COLL, ALL_GATHER, elements=64, dtype=0), record(COLL, ALL_REDUCE, elements=64)))
+    assert [(one.count, one.dtype) for one in made] == [(64, None), (64, "float")]
+
+
+def test_unknown_functions_are_counted():
+    made, unknown, _ = calls(file(record(COLL_CALL, 200, id=1), record(COLL, 255)))
+    assert (made, unknown) == ([], 2)
+
+
+@pytest.mark.parametrize("data", [b"", b"BUSBWCAP", b"x" * 5000, b"BUSBWCAP" + b"\xff" * 5000])
+def test_other_files_are_refused(data: bytes):
+    with pytest.raises(UsageError, match=r"one\.capture: "):
+        parse(data, "one.capture")

@@ -1,0 +1,333 @@
+"""Any file with a result in it is recognised by what it holds; one that holds none is refused with what was seen."""
+
+import contextlib
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
+from itertools import product
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from busbw.core.errors import UsageError
+from busbw.core.result import Cell, Ideal, Result
+from busbw.measure.formats import nccl_tests_json
+from busbw.report import result_json
+from busbw.report.read import read
+from busbw.report.registry import VIEWS, render, view
+from busbw.train.plan_types import LOSSES
+
+Make = Callable[..., Result]
+REAL = "nccl_tests/all_reduce_2xH200_one_process.json"
+
+
+def test_each_format_is_recognised(make: Make) -> None:
+    result = make()
+    assert read(result_json.render(result).encode(), "a") == result
+    for text in (nccl_tests_json.render(result), view("nccl-tests").render(result)):
+        again = read(text.encode(), "a")
+        assert [row.size_bytes for row in again.rows] == [8, 1048576]
+        assert again.spec.collective == "all_reduce"
+        assert again.complete
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b" \n", "run.log: the file is empty"),
+        (b"hello\nworld\n", 'run.log: nccl-tests text: no row of a table in it; it begins with "hello"'),
+        (b'{"a": [1]}', "missing required field `config`; its keys are a"),
+        (b"{}", "missing required field `config`; an empty object"),
+        (b"{bad json}", "JSON: Expecting property name enclosed in double quotes at line 1, column 2"),
+        (b'{"schema": "busbw.result/9"}', "the schema is 'busbw.result/9', this busbw reads busbw.result/1"),
+        (b'{"tool": 1, "schema": "busbw.result/9"}', "the schema is 'busbw.result/9'"),
+        (b'{"schema": "busbw.result/1", "tool": 3}', "Expected `str`, got `int` - at `$.tool`"),
+        (b"\x80\x81\x00", "no row of a table"),
+        (b'{"schema": "busbw.result/1", "tool": "\xff"}', "invalid start byte"),
+        (b'{"schema": "busbw.result/1", "x": ' + b'{"a":' * 100_000, "recursion"),
+        (b'{"x":' * 100_000, "recursion"),
+        (b'{"x": ' + b"9" * 5000 + b"}", "JSON: "),
+    ],
+)
+def test_anything_else_is_refused_with_source_and_hint(data: bytes, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read(data, "run.log")
+    assert caught.value.message.startswith("run.log: ")
+    assert said in caught.value.message
+    assert caught.value.hint
+
+
+def test_a_collective_that_busbw_does_not_know_is_refused(make: Make) -> None:
+    document = result_json.render(make()).replace('"collective": "all_reduce"', '"collective": "all_redcue"')
+    with pytest.raises(UsageError, match=r"r\.json: .*spec\.collective is 'all_redcue'") as caught:
+        read(document.encode(), "r.json")
+    assert "all_reduce" in caught.value.hint
+
+
+@pytest.mark.parametrize("render", [result_json.render, nccl_tests_json.render])
+def test_a_row_without_figures_is_refused(make: Make, render: Callable[[Result], str]) -> None:
+    result = make()
+    result.rows[1].out_of_place = result.rows[1].in_place = None
+    with pytest.raises(UsageError, match=r"r\.json: row 1, of 1048576 bytes: it has no figures"):
+        read(render(result).encode(), "r.json")
+
+
+@pytest.mark.parametrize("skipped", [-1, 2])
+def test_more_samples_skipped_than_there_are_is_refused(make: Make, skipped: int) -> None:
+    result = make()
+    cell = result.rows[0].in_place
+    assert cell
+    cell.samples_s, cell.skipped = [1e-5, 2e-5], skipped
+    with pytest.raises(UsageError, match=f"r.json: row 0, of 8 bytes: {skipped} of 2 samples are skipped"):
+        read(result_json.render(result).encode(), "r.json")
+
+
+@pytest.mark.parametrize("sample", [1e308, -1e-6, float("-inf")])
+def test_samples_that_no_clock_gives_are_refused(make: Make, sample: float) -> None:
+    result = make()
+    cell = result.rows[0].in_place
+    assert cell
+    cell.samples_s = [1e-5, sample]
+    with pytest.raises(UsageError, match=re.escape(f"r.json: row 0, of 8 bytes: a sample of {sample:g} seconds")):
+        read(result_json.render(result).encode(), "r.json")
+
+
+JUNK = [0, -1, None, "", "x", "nan", "inf", [], {}, 1e308, 2**62, True, "all", "\0"]
+
+
+def places(part: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    items = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
+    for key, value in items:
+        yield (*path, key)
+        yield from places(value, (*path, key))
+
+
+def spoiled(result: Result) -> Iterator[Result]:
+    """What is read from a result's file with junk in one place, for every place and junk that is not refused."""
+    text = result_json.render(result)
+    for path, value in product(places(json.loads(text)), JUNK):
+        document = json.loads(text)
+        inner = document
+        for key in path[:-1]:
+            inner = inner[key]
+        inner[path[-1]] = value
+        with contextlib.suppress(UsageError):
+            yield read(json.dumps(document).encode(), "r.json")
+
+
+@pytest.mark.parametrize("kind", ["trained", "planned", "planned_in_rounds"])
+def test_a_training_or_plan_with_junk_is_refused_or_shown(kind: str, request: pytest.FixtureRequest) -> None:
+    read_again = spoiled(request.getfixturevalue(kind))
+    assert sum(all(render(again, name) is not None for name in ("table", "json")) for again in read_again) > 200
+
+
+def test_a_result_with_junk_is_refused_or_shown_in_every_view(make: Make) -> None:
+    result = make(ideal=Ideal(4e11, "Ring", "NVLink", ""), spec={"per_iter_timing": 1})
+    for row in result.rows:
+        for cell in (row.out_of_place, row.in_place):
+            assert cell
+            cell.samples_s, cell.skipped = [1e-5, 2e-5, 3e-5], 1
+    assert sum(all(view.render(again) is not None for view in VIEWS) for again in spoiled(result)) > 500
+
+
+def test_figures_that_are_no_numbers_are_shown_again(make: Make) -> None:
+    result = make()
+    cell = result.rows[0].out_of_place
+    assert cell
+    cell.algbw, cell.busbw, cell.time_s = float("inf"), float("nan"), 0.0
+    again = read(result_json.render(result).encode(), "r.json")
+    for row in VIEWS:
+        assert row.render(again) == row.render(result)
+    assert "nan" in view("nccl-tests").render(again)
+
+
+def test_the_collective_can_be_given(make: Make) -> None:
+    document = json.loads(nccl_tests_json.render(make()))
+    document["args"] = ["./my_benchmark"]
+    data = json.dumps(document).encode()
+    with pytest.raises(UsageError, match="it does not name the collective"):
+        read(data, "a.json")
+    assert read(data, "a.json", collective="broadcast").spec.collective == "broadcast"
+
+
+@pytest.mark.parametrize("render", [result_json.render, nccl_tests_json.render, view("nccl-tests").render])
+def test_a_collective_other_than_the_files_own_is_refused(make: Make, render: Callable[[Result], str]) -> None:
+    data = render(make()).encode()
+    assert read(data, "a", collective="AllReduce") == read(data, "a")
+    with pytest.raises(UsageError, match=r"^a: .*: it is of all_reduce, --collective names broadcast") as caught:
+        read(data, "a", collective="broadcast")
+    assert caught.value.hint == "leave out --collective, which is for files that do not name one"
+
+
+@pytest.mark.parametrize(("field", "said"), [("time", "time of -1e-06 s"), ("alg_bw", "algbw of -1 GB/s"), ("bus_bw", "busbw of -1 GB/s")])
+def test_figures_below_0_are_refused(make: Make, field: str, said: str) -> None:
+    document = json.loads(nccl_tests_json.render(make()))
+    document["results"][1]["in_place"][field] = "-1"
+    with pytest.raises(UsageError, match=rf"^a\.json: row 1, of 1048576 bytes: a {re.escape(said)}; "):
+        read(json.dumps(document).encode(), "a.json")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("size", -1, "row 1: a size of -1"),
+        ("size", 1 << 63, "row 1: a size of 9223372036854775808"),
+        ("size", 1 << 4000, "row 1: a size of 2^4000"),
+        ("count", -(1 << 70), "row 1: a count of -2^70"),
+        ("actual_iterations", -5, "row 1: a number of iterations of -5"),
+    ],
+)
+def test_counts_that_no_program_has_are_refused(make: Make, field: str, value: int, said: str) -> None:
+    document = json.loads(nccl_tests_json.render(make()))
+    document["results"][1][field] = value
+    with pytest.raises(UsageError) as caught:
+        read(json.dumps(document).encode(), "a.json")
+    assert caught.value.message.startswith(f"a.json: {said}; ")
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_a_number_of_wrong_values_that_is_none_is_refused(make: Make, value: float) -> None:
+    document = json.loads(nccl_tests_json.render(make()))
+    document["results"][1]["in_place"]["nwrong"] = value
+    with pytest.raises(UsageError, match=r"^a\.json: nccl-tests JSON: the row of 1048576 bytes: cannot convert float"):
+        read(json.dumps(document).encode(), "a.json")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("transport", "udp", "the transport is 'udp', this busbw knows as-is, sockets, tree, busbw"),
+        ("loss", 99, f"the loss is 99, this busbw knows 0 to {len(LOSSES) - 1}"),
+        ("bucket_s", [0.1], "1 times for 2 buckets"),
+        ("checked_s", 0.0, "a bucket takes less than 0 s, or its checked step no time"),
+    ],
+)
+def test_a_plan_of_another_version_is_refused(planned: Result, field: str, value: object, said: str) -> None:
+    assert planned.plan
+    setattr(planned.plan.exchanges[1], field, value)
+    with pytest.raises(UsageError) as caught:
+        read(result_json.render(planned).encode(), "p.json")
+    assert caught.value.message.startswith(f"p.json: the plan's exchange by int8: {said}; it begins with ")
+    assert caught.value.hint
+
+
+def test_options_and_devices_of_a_real_run(recorded: Path) -> None:
+    result = read((recorded / REAL).read_bytes(), REAL)
+    assert (result.spec.output_file, result.spec.ngpus, result.spec.op) == ("ar.json", 2, "sum")
+    assert [(device.rank, device.index, device.bus) for device in result.world.devices] == [(0, 0, "0000:00:06"), (1, 1, "")]
+    assert (result.world.ranks, result.world.processes, result.library.nccl) == (2, 1, 22809)
+    assert result.average_busbw() == pytest.approx(111.610112e9)
+
+
+def test_samples_of_a_real_run(recorded: Path) -> None:
+    result = read((recorded / "nccl_tests/all_reduce_2xH200_sockets_per_iteration.json").read_bytes(), "x")
+    cell = result.rows[0].out_of_place
+    assert cell
+    assert cell.samples_s
+    assert cell.process_samples_s
+    assert (len(cell.samples_s), len(cell.process_samples_s), result.world.processes) == (200, 2, 2)
+    assert cell.samples_s[0] == pytest.approx(1540.320039e-6)
+
+
+def test_options_that_only_the_arguments_tell(make: Make) -> None:
+    argv = ["/x/all_reduce_perf_mpi", "-z3", "--average=3", "--report_t", "1", "-N", "0x2"]
+    result = make(argv=argv, spec={"blocking": 1})
+    spec = read(nccl_tests_json.render(result).encode(), "x").spec
+    assert (spec.blocking, spec.average, spec.report_timestamps, spec.run_cycles) == (3, 3, 1, 2)
+
+
+def test_older_versions_with_their_misspelling(make: Make) -> None:
+    document = json.loads(nccl_tests_json.render(make()))
+    document["version"] = 1
+    document["average_bus_bandwidth"] = {"bandwidith": 1.0, "okay": "unchecked"}
+    for key in ("per_iter_timing", "per_iter_skip"):
+        del document["config"][key]
+    result = read(json.dumps(document).encode(), "old.json")
+    assert result.rows[1].in_place
+    assert result.rows[1].in_place.busbw == pytest.approx(70.76e9)
+    assert result.complete
+
+
+def test_secrets_of_the_environment_do_not_come_along(make: Make) -> None:
+    document = nccl_tests_json.render(make(environment={"NCCL_DEBUG": "INFO", "API_TOKEN": "hunter2"}))
+    assert read(document.encode(), "x").environment == {"NCCL_DEBUG": "INFO", "API_TOKEN": "***"}
+
+
+def test_a_broken_row_is_named(make: Make) -> None:
+    document = nccl_tests_json.render(make()).replace('"root":"    -1"', '"root":"none"')
+    with pytest.raises(UsageError, match="row of 8 bytes: invalid literal"):
+        read(document.encode(), "x")
+
+
+@settings(max_examples=120, deadline=None)
+@given(data=st.data())
+def test_a_file_cut_anywhere_gives_the_rows_that_are_whole(data: st.DataObject) -> None:
+    whole = (Path(__file__).parents[2] / "recorded" / REAL).read_bytes()
+    ends = [index for index in range(len(whole)) if whole.startswith(b'"actual_iterations": 20', index)]
+    # From here on config is whole; before it there is nothing to keep.
+    cut = data.draw(st.integers(whole.index(b'"results"'), len(whole) - 1))
+    result = read(whole[:cut], "cut.json")
+    assert not result.complete
+    assert len(result.rows) in {sum(end + 23 <= cut for end in ends), sum(end + 23 < cut for end in ends)}
+    assert all(row.in_place and row.out_of_place for row in result.rows)
+    assert [row.size_bytes for row in result.rows] == [8 << index for index in range(len(result.rows))]
+
+
+def test_a_file_cut_before_its_first_row_is_refused_or_empty(recorded: Path) -> None:
+    whole = (recorded / REAL).read_bytes()
+    with pytest.raises(UsageError, match="config"):
+        read(whole[:60], "cut.json")
+    assert read(whole[: whole.index(b'"results"')], "cut.json").rows == []
+
+
+RCCL = [
+    {"numCycle": 0, "name": "AllGather", "nodes": 1, "ranks": 4, "ranksPerNode": 4, "gpusPerRank": 1, "size": size, "type": "float",
+     "redop": "none", "inPlace": in_place, "time": 10.5, "algBw": 2.0, "busBw": 1.5, "wrong": "0"}
+    for size in (64, 1024) for in_place in (0, 1)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "[\n" + ",\n".join(map(json.dumps, RCCL)) + "\n]\n",
+        "".join(json.dumps(record) + "\n" for record in RCCL),
+        "numCycle, collective, ranks, rankspernode, gpusperrank, size, type, redop, inplace, time, algbw, busbw, #wrong\n"
+        + "".join(f"0, AllGather, 4, 4, 1, {one['size']}, float, none, {one['inPlace']}, 10.5, 2.0, 1.5, 0\n" for one in RCCL),
+    ],
+    ids=["list", "lines", "csv"],
+)
+def test_files_of_rccl_tests(data: str) -> None:
+    result = read(data.encode(), "r.json")
+    assert (result.tool, result.spec.collective, len(result.rows)) == ("rccl-tests", "all_gather", 2)
+    assert [(row.size_bytes, row.count, row.dtype, row.op, row.iters) for row in result.rows] == [
+        (64, 4, "float", "", 0), (1024, 64, "float", "", 0),
+    ]  # fmt: skip
+    assert result.rows[1].in_place == Cell(10.5e-6, 2e9, 1.5e9, 0)
+    with pytest.raises(UsageError, match="it is of all_gather, --collective names reduce"):
+        read(data.encode(), "r.json", collective="reduce")
+    for cut in range(1, len(data), 41):
+        with contextlib.suppress(UsageError):
+            assert read(data[:cut].encode(), "r.json").rows
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (b"SQLite format 3\0\x10", "an SQLite database"),
+        (b"size(B)  count  type  scope  latency(us)  algbw(GB/s)  busbw(GB/s)\n32 8 32-bit  thread  116.2 0.0 0.0\n", "NVSHMEM's perftest"),
+        (b"# OSU MPI Allreduce Latency Test v7.4\n# Size  Avg Latency(us)\n8  2.1\n", "OSU micro-benchmarks"),
+        (b" #bytes     #iterations    BW peak[Gb/sec]\n 65536      1000             98.1\n", "perftest"),
+        (b"| payload |    busbw   |    algbw   |\n|   32KiB |   0.92GBps |   0.48GBps |\n", "all_reduce_bench.py"),
+        (b'{"node": "n0", "nccl-bw:default/allreduce_8_busbw:0": 1.0}\n', "results of SuperBench"),
+        (b"10:00 - INFO - NCCL Test Succeeded: Avg bus bandwidth is 230.167\n", "the verdict of a health check"),
+        (b"---- 1x 4.0GB ----\n busbw: 3722.778 Gbps\n", "a list of busbw without sizes"),
+    ],
+)
+def test_files_of_other_programs_are_refused_by_their_names(data: bytes, name: str) -> None:
+    with pytest.raises(UsageError, match=f"^f: .*{re.escape(name)}.*, which busbw does not read$") as caught:
+        read(data, "f")
+    assert caught.value.hint
