@@ -12,7 +12,7 @@ class CodecInfo:
 
     name: str
     implementation: str
-    loss: int  # an index into core.planning.LOSSES
+    loss: int  # an index into train.plan_types.LOSSES
     meaning: str
     title: str = ""  # for error messages, where it differs from the name
     needs_matrices: bool = False  # cannot work on a shard or a piece, and sends one-dimensional parameters itself

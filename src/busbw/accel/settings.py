@@ -111,7 +111,7 @@ class Settings:
 
     @property
     def loss(self) -> int:
-        """The loss of its least accurate codec: an index into core.planning.LOSSES."""
+        """The loss of its least accurate codec: an index into train.plan_types.LOSSES."""
         narrow = DENSE in self.methods and self.wire in ("bf16", "fp16")
         return max((int(narrow), *(codec.loss for codec in self.codecs)), key=LEAST_FIRST.index)
 

@@ -30,15 +30,15 @@ def examine(source: Source, checks: Iterable[Check] = CHECKS, name: str = "", ea
     machine = source if isinstance(source, Machine) else Machine(source, earlier)
     now = machine.call(TIME, lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     findings: list[Checked] = []
-    lacking: dict[Found, list[str]] = {}  # what is missing, and the checks that need it
+    lacking: dict[Found, list[Check]] = {}  # what is missing, and the checks that need it
     for check in checks:
         missing = _missing(check, machine)
         if missing:
-            lacking.setdefault(missing, []).append(check.row.name)
+            lacking.setdefault(missing, []).append(check)
         else:
             findings += run(check, machine)
     findings += _unasked(findings, machine)
-    findings += [_lacking(missing, names) for missing, names in lacking.items()]
+    findings += [_lacking(missing, unmade) for missing, unmade in lacking.items()]
     return CheckReport(
         host=machine.text(HOSTNAME) or name or platform.node(),
         source=name,
@@ -57,12 +57,13 @@ def _missing(check: Check, machine: Machine) -> Found | None:
         return None
 
 
-def _lacking(missing: Found, names: list[str]) -> Checked:
-    """One finding for all checks that lack the same."""
-    need = "need" if len(names) > 1 else "needs"
-    which = f"which {counted(len(names), 'check')} {need}: {', '.join(names)}"
-    finding = msgspec.structs.replace(missing, message=f"{missing.message}, {which}")
-    return checked(check_reads_answer.row, finding)
+def _lacking(missing: Found, unmade: list[Check]) -> Checked:
+    """One finding for all checks that lack the same; that of the check itself if it is alone."""
+    if len(unmade) == 1:
+        return checked(unmade[0].row, missing)
+    names = ", ".join(check.row.name for check in unmade)
+    message = f"{missing.message}, which {counted(len(unmade), 'check')} need: {names}"
+    return checked(check_reads_answer.row, msgspec.structs.replace(missing, message=message))
 
 
 def _unasked(findings: Iterable[Checked], machine: Machine) -> list[Checked]:

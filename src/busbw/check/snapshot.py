@@ -10,7 +10,7 @@ from busbw.host.source import Source
 
 
 def snapshot(source: Source) -> str:
-    """The archive of a machine, which `host.recording.parse_archive` reads."""
+    """The archive of a machine, which `host.snapshot.parse_archive` reads."""
     recording = Recording(source)
     examine(recording)
     facts(Machine(recording))

@@ -38,7 +38,7 @@ def _logged(run: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(run)
     def logged(*arguments: Any, **options: Any) -> Any:
         if click.get_current_context().meta.get(_ASKED):
-            os.environ.setdefault(log.VARIABLE, log.LEVELS[0])  # for the ranks that this process starts
+            os.environ[log.VARIABLE] = log.LEVELS[0]  # for the ranks that this process starts
             log.from_environment()
         return run(*arguments, **options)
 

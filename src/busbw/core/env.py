@@ -70,7 +70,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(CAPTURE.folder, "folder for the files of the profiler plugin; set by `busbw capture`", "busbw"),
     Variable(TUNER.table, "table of the tuner plugin, written by `busbw tune`; set by `busbw replay` for its own ranks", "busbw"),
     Variable(CAPTURE.mode, "cheap: calls, sizes and order; timed: also durations on the GPU", "busbw"),
-    Variable("BUSBW_LOG", "debug, info or warning: what busbw decides and why, on stderr, from this level on; set by -v", "busbw"),
+    Variable("BUSBW_LOG", "info: what busbw decides and why, on stderr; debug: also what it reads and tries; set by -v", "busbw"),
     Variable("BUSBW_PLUGIN", "path of the NCCL plugin library for --net busbw and `busbw env net`, instead of busbw-native's", "busbw"),
 )
 

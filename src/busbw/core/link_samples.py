@@ -38,7 +38,7 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One reading of a host. Groups are by subject (a link's or interface's name, core.vitals.TCP, or HOST) and source.
+    """One reading of a host. Groups are by subject (a link's or interface's name, core.telemetry.TCP, or HOST) and source.
 
     A group that was not read again, since the kernel would have repeated its values, is the same as in the sample before.
     """

@@ -14,7 +14,7 @@ from busbw.core.masking import masked
 from busbw.core.unseen import seen
 
 VARIABLE = "BUSBW_LOG"
-LEVELS = ("debug", "info", "warning")
+LEVELS = ("debug", "info")  # also what was read and tried; decisions alone
 
 
 class _MaskedFormatter(logging.Formatter):

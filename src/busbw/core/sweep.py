@@ -39,7 +39,7 @@ class SweepSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One sweep as requested. Fields are those of the option table; sizes are bytes. Without `sampling`, timing is classic.
 
     With `soak_s` the sweep is repeated for so many seconds, or until a check sees wrong data. `counts` says where alltoallv's bytes for
-    each pair of ranks come from (core.counts); '' for nccl-tests' environment variables and their defaults.
+    each pair of ranks come from (core.alltoallv_counts); '' for nccl-tests' environment variables and their defaults.
     """
 
     collective: str

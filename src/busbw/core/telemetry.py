@@ -54,7 +54,7 @@ class Carried(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one link of a watched run carried during a row. None is unknown, never 0.
 
     `sent` and `received` are bytes. Pauses are seconds: `pause_in_s` is how long the other end kept this port from sending, `pause_out_s`
-    how long this port kept the other end. The others are events, as in a watch (core.watching.Flow).
+    how long this port kept the other end. The others are events, as in a watch (core.link_samples.Flow).
     """
 
     name: str

@@ -183,7 +183,7 @@ def choose(name: str) -> tuple[EngineRow, str]:
     for row in map(engine, AUTOMATIC):
         reason = row.availability()
         if reason is None:
-            LOG.debug("engine %s can run here", row.name)
+            LOG.info("engine %s can run here", row.name)
             return row, "; ".join(reasons.values())
         LOG.debug("engine %s cannot run here: %s", row.name, reason)
         reasons[row.name] = reason

@@ -41,7 +41,7 @@ def find() -> Path:
         )
     if LIST_SEPARATOR in str(path):
         raise NoMeasurement(f"{path}: NCCL reads the comma as the end of the path", f"set {OWN_VARIABLE} to a link without a comma")
-    LOG.debug("the plugin is %s", path)
+    LOG.info("the plugin is %s", path)
     return path
 
 

@@ -4,7 +4,7 @@ vitals = Vitals(devices_of_this_host)    in one process of each host; close() re
 before = vitals.read()                   outside of what is timed
 ... one row ...
 after = vitals.read()
-row.machine = [change(before, after)]    core.vitals.change; `after` is the next row's `before`
+row.machine = [change(before, after)]    core.telemetry.change; `after` is the next row's `before`
 """
 
 import platform

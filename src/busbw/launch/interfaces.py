@@ -103,7 +103,7 @@ def name_for_gloo(peer: str) -> None:
     if os.environ.get("GLOO_SOCKET_IFNAME") or own_name_leads_here():
         return
     if interface := towards(peer):
-        LOG.debug("Gloo uses %s, which leads to %s: this host's name resolves to no address for other hosts", interface, peer)
+        LOG.info("Gloo uses %s, which leads to %s: this host's name resolves to no address for other hosts", interface, peer)
         os.environ["GLOO_SOCKET_IFNAME"] = interface
 
 
@@ -120,7 +120,7 @@ def settle(env: Mapping[str, str]) -> None:
         found = {"NCCL_SOCKET_IFNAME": for_nccl(text, have), "GLOO_SOCKET_IFNAME": resolve(text, have)[0]}
     except BusbwError as error:
         raise NoMeasurement(error.message, f"{error.hint}; a CIDR, like --ifname 10.1.0.0/16, fits hosts with different names") from error
-    LOG.debug("%s=%s selects %s", VARIABLE, text, found)
+    LOG.info("%s=%s selects %s", VARIABLE, text, found)
     os.environ.update(found)
 
 

@@ -66,7 +66,7 @@ def launcher_command(job: Job, where: Where) -> LauncherCommand | None:
     # Local ranks inherit the environment; ranks on other hosts get the variables that affect communication.
     argv = _command(row, prepared, ranks, named, where.ifname)
     hosts = ", ".join(f"{host.name} ({host.slots} ranks)" for host in named) or "this host"
-    LOG.debug("%d ranks on %s: %s", ranks, hosts, shlex.join(argv))
+    LOG.info("%d ranks on %s: %s", ranks, hosts, shlex.join(argv))
     return LauncherCommand(
         argv=argv, job=prepared, hosts=named, ifname=where.ifname, note=f"note: measuring on CPUs: {missing}" if missing else ""
     )
@@ -88,7 +88,7 @@ def _by_slurm(job: Job, where: Where, asked: slurm.Step) -> LauncherCommand:
     step = slurm.settle(asked, os.environ)
     prepared = _prepared(job, job.engine, step.ranks or 0)
     argv = slurm.command(slurm.find(), program(prepared), step, where.ifname, os.environ)
-    LOG.debug("by Slurm: %s", shlex.join(argv))
+    LOG.info("by Slurm: %s", shlex.join(argv))
     return LauncherCommand(argv=argv, job=prepared, ifname=where.ifname)
 
 

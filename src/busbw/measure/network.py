@@ -69,7 +69,7 @@ def agreed(job: Job, control: Control, library: Library, heard: Sequence[str]) -
             if host not in hosts_by_name[name]:
                 hosts_by_name[name].append(host)
     if hosts_by_name:
-        LOG.debug("networks in NCCL's log, with their hosts: %s", dict(hosts_by_name))
+        LOG.info("networks in NCCL's log, with their hosts: %s", dict(hosts_by_name))
     asked = BY_NAME[job.net].nccl if job.net else ""
     others = [name for name in hosts_by_name if asked and name.casefold() != asked.casefold()]
     if others:

@@ -63,7 +63,7 @@ def start_watchdog(job: Job, report: Reporter, daemons: tuple[str, ...] = (), co
     rank = member.rank if member else 0
     log.from_environment(rank)
     launcher = f"rank {member.rank} of {member.size}, started by {member.launcher.name}" if member else "no launcher"
-    LOG.debug("%s; at most %g s without progress, %g s until the first operation (0: no limit)", launcher, job.limit_s, job.launch_limit_s)
+    LOG.info("%s; at most %g s without progress, %g s until the first operation (0: no limit)", launcher, job.limit_s, job.launch_limit_s)
     dog = Watchdog(rank, job, report, daemons, code)
     ask_nccl(dog, job, rank)
     dog.start()

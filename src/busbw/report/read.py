@@ -7,11 +7,9 @@ import re
 
 from busbw.core.errors import UsageError
 from busbw.core.result import Result
-from busbw.measure.formats import foreign, json_repair, read_nccl_tests_json, read_nccl_tests_text, read_rccl_tests_file
-from busbw.report import result_json, sanity
+from busbw.measure.formats import foreign, json_repair, read_nccl_tests_json, read_nccl_tests_text, read_rccl_tests_file, reading
+from busbw.report import embedded, result_json, sanity
 from busbw.report.results import AnyResult
-from busbw.ui import reading
-from busbw.ui.html import embedded
 
 RESULT_KEY = re.compile(rb'\s*\{\s*"schema"\s*:\s*"busbw\.')
 

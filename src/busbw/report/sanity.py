@@ -5,13 +5,13 @@ from collections.abc import Iterable
 
 from busbw.core.errors import UsageError
 from busbw.core.result import Cell, Result, Row
+from busbw.measure.formats import reading
 from busbw.pattern.replay.kind import ReplayResult
 from busbw.report.results import AnyResult
 from busbw.train.kinds import PlanResult
 from busbw.train.plan_types import LOSSES, Exchange, Plan, PlanRun
 from busbw.train.transports import BY_NAME as TRANSPORTS
 from busbw.train.types import TrainRun
-from busbw.ui import reading
 
 MOST = (1 << 63) - 1  # NCCL counts with 64 bits
 SHORTEST_S, LONGEST_S = 1e-12, 1e12  # ratios and squares of samples must stay finite

@@ -55,7 +55,7 @@ class Method:
 
     @property
     def loss(self) -> int:
-        """An index into core.planning.LOSSES."""
+        """An index into train.plan_types.LOSSES."""
         if self.settings is None:
             return {"": 0, "bf16": 1, "fp16": 1, "powersgd": 3}[self.hook]
         return self.settings.loss

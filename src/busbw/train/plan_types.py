@@ -1,10 +1,11 @@
-"""What `busbw plan` measured, and its prediction; a part of busbw.result/1. Times are seconds and sizes bytes.
+"""What `busbw plan` measured, and its prediction; a part of busbw.plan/1. Times are seconds and sizes bytes.
 
 DDP passes on its buckets one after the other during backward; each waits until the previous one has been exchanged. Each bucket's
 exchange was measured with nothing else running. Computation of an exchange on the processors of backward delays backward by its
 duration. The time from the last bucket being ready to the end of its exchange is exposed.
 
-Everything is measured once in each of several rounds, and each round gives its own prediction. What follows from them is in stats.planning.
+Everything is measured once in each of several rounds, and each round gives its own prediction. train.recommendation says what follows from
+them.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ BUCKETS_MB = (1.0, 4.0, 25.0, 100.0)  # sizes of DDP's buckets to try besides th
 
 
 class PlanSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One measurement for a plan: the transport (core.transports), the repeats of each exchange in a round, and the target efficiency."""
+    """One measurement for a plan: the transport (train.transports), the repeats of each exchange in a round, and the target efficiency."""
 
     transport: str = AS_IS
     replays: int = 5

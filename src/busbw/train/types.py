@@ -1,4 +1,4 @@
-"""The settings and results of a training benchmark, a part of busbw.result/1. Times are seconds and sizes bytes."""
+"""The settings and results of a training benchmark, a part of busbw.training/1. Times are seconds and sizes bytes."""
 
 from statistics import harmonic_mean, median, pstdev
 

@@ -39,7 +39,7 @@ def test_secrets_and_line_ends_are_taken_out(capsys: pytest.CaptureFixture[str])
 
 
 def test_messages_below_the_level_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
-    log.switch_on("warning")
+    log.switch_on("info")
     LOG.debug("a detail")
     assert capsys.readouterr().err == ""
 

@@ -19,7 +19,7 @@ from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict
 from busbw.host.source import Reading
 
-# A word of a shell command, of which parts may be quoted as core.shell_words does.
+# A word of a shell command, of which parts may be quoted as check.shell_words does.
 _WORD = r"""(?:\$'(?:\\.|[^'\\])*'|'[^']*'|"[^"]*"|[^\s'";])+"""
 _EXPORT = re.compile(rf"\bexport ((?:[A-Z_0-9]+={_WORD} ?)+)")
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from busbw.core.collectives import COLLECTIVES, Collective
 from busbw.core.dtypes import DTYPES
 from busbw.core.result import Cell, Row
+from busbw.measure.formats import reading
 from busbw.measure.formats.nccl_tests_rows import Read
 from busbw.measure.formats.nccl_tests_titles import MODERN, Columns
-from busbw.ui import reading
 
 # Half of the last digit that is printed, in GB/s, by the size of the number.
 ROUNDINGS = ((1e3, 0.0051), (1e4, 0.051), (math.inf, 0.51))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from busbw.core.collectives import Collective
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.result import Cell, Row
+from busbw.measure.formats import reading
 from busbw.measure.formats.nccl_tests_titles import MODERN, Columns
-from busbw.ui import reading
 from busbw.ui.number_formats import op_of_column
 
 WHOLE = re.compile(r"\d{1,18}$|\d{1,3}(?:[_,]\d{3}){1,5}$", re.ASCII)

@@ -17,10 +17,9 @@ from busbw.core.finding import LOG_TABLES, Finding, Verdict
 from busbw.core.result import Device, Library, Result, World
 from busbw.core.sizes import counted
 from busbw.core.sweep import SweepSpec
-from busbw.measure.formats import log_checks, log_collective, log_lines
+from busbw.measure.formats import log_checks, log_collective, log_lines, reading
 from busbw.measure.formats import nccl_tests_rows as rows
 from busbw.measure.formats.nccl_tests_titles import Columns, columns, units, with_units
-from busbw.ui import reading
 from busbw.ui.number_formats import nccl_version_number
 
 START = re.compile(r"#\s*Writing JSON output to |(?:nccl|rccl)-tests version |Collective test starting: |nThread:? \d")

@@ -17,7 +17,7 @@ from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.errors import UsageError
 from busbw.core.result import Cell, Result, Row
 from busbw.core.sweep import SweepSpec
-from busbw.ui import reading
+from busbw.measure.formats import reading
 from busbw.ui.number_formats import op_of_column
 
 MARK = b"numCycle"
