@@ -42,6 +42,9 @@ def main(words: list[str]) -> None:
     shared = [run(folder / f"pinned_{number}.json", command, pinned=True) for number in range(PINNED)]
     found = [slower(a, b) for a, b in itertools.product(runs, shared)]
     print(f"{sum(map(bool, found))} of {len(found)} comparisons with a run on one processor find it, {min(found)} to {max(found)} cells")
+    named = sum(any("bound to processor" in note for note in compare([("a", runs[0])], [("b", result)]).notes) for result in shared)
+    wrongly = sum(any("bound to processor" in note for note in compare([("a", runs[0])], [("b", result)]).notes) for result in runs)
+    print(f"{named} of {len(shared)} runs on one processor are named as such, and {wrongly} of the {len(runs)} others")
 
 
 if __name__ == "__main__":

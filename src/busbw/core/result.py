@@ -18,6 +18,8 @@ from busbw.core.telemetry import HostChange
 from busbw.core.topology import Topology
 from busbw.core.traffic import Traffic
 
+SHARED_PROCESSORS = "shared_processors"  # a finding that comparisons repeat
+
 
 class Mismatch(msgspec.Struct, frozen=True):
     """The first wrong element on a rank: `offset` counts elements from the start of its receive buffer; values are text."""
@@ -132,6 +134,7 @@ class Device(msgspec.Struct):
     group: int = 0
     memory_bytes: int = 0
     process: int = 0
+    cpus: Annotated[str, Meta(description="processors on which its process may run, like 0-7,16; empty if unknown")] = ""
 
 
 class Ideal(msgspec.Struct, frozen=True):

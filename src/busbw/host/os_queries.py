@@ -40,6 +40,15 @@ def allowed_cpus() -> str:
     return json.dumps(sorted(os.sched_getaffinity(0)))
 
 
+def allowed_cpu_list() -> str:
+    """The CPUs on which this process may run as the kernel lists them, like 0-7,16; '' if /proc does not say."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("Cpus_allowed_list:")), "")
+
+
 class _Timex(ctypes.Structure):
     """struct timex of adjtimex(2); the members after `status` are not read."""
 

@@ -10,6 +10,7 @@ from busbw.core.result import Device, Library, World
 from busbw.core.topology import Topology
 from busbw.core.version import __version__
 from busbw.host.host_facts import read_host
+from busbw.host.os_queries import allowed_cpu_list
 from busbw.launch.control import Control
 from busbw.measure.events import now
 from busbw.measure.job import Job
@@ -51,7 +52,10 @@ def join_groups(control: Control) -> Party:
 
 def facts(job: Job, party: Party, opened: Opened, *, all_names: bool = False) -> dict[str, Any]:
     """The fields of core.result.Outcome known before measuring; `all_names` keeps all variables, with masked values. Collective."""
-    devices = [device for some in party.world.allgather(opened.devices()) for device in some]
+    own = opened.devices()
+    for device in own:
+        device.cpus = allowed_cpu_list()
+    devices = [device for some in party.world.allgather(own) for device in some]
     hosts = party.world.allgather(read_host() if party.local == 0 else None)
     return {
         "tool": f"busbw {__version__}",

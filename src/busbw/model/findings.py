@@ -8,7 +8,7 @@ from busbw.core.finding import Finding, Verdict
 from busbw.core.result import Ideal, Outcome, Result
 from busbw.core.sizes import counted, format_size
 from busbw.core.topology import Topology
-from busbw.model import data_findings, machine_findings, network_findings, timing_findings, traffic_findings
+from busbw.model import binding_findings, data_findings, machine_findings, network_findings, timing_findings, traffic_findings
 from busbw.model.bounds import GIVEN, bounds
 from busbw.model.fabric import NoFabric, gb
 from busbw.model.payload import plan
@@ -171,7 +171,8 @@ def _dip(run: Run) -> Conclusion | None:
 
 
 RULES = (
-    *data_findings.RULES, *timing_findings.RULES, *traffic_findings.RULES, *machine_findings.RULES, *network_findings.RULES,
+    *data_findings.RULES, *binding_findings.RULES,
+    *timing_findings.RULES, *traffic_findings.RULES, *machine_findings.RULES, *network_findings.RULES,
     Rule("one_rank", (Verdict.SKIP,), "one rank: no data crosses a link", _one_rank),
     Rule("bandwidth", (Verdict.PASS, Verdict.WARN, Verdict.UNKNOWN),
          "the peak compared with its bound. Warns below 80 % of NCCL's plan or of `--ideal`, or below 70 % of the wire if no plan is "

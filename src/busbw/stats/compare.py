@@ -10,7 +10,7 @@ import msgspec
 from busbw.core.cells import CellKey, complete_repeats, in_table_order, timing, usable
 from busbw.core.comparison import SCHEMA, ComparedCell, Comparison, Side, Signs, Verdict
 from busbw.core.errors import UsageError
-from busbw.core.result import Result
+from busbw.core.result import SHARED_PROCESSORS, Result
 from busbw.core.sizes import counted
 from busbw.stats.history import Times, spreads
 from busbw.stats.judging import Cells, Limits, by_cells, by_runs, runs_apart
@@ -88,7 +88,15 @@ def _signs(compared: Sequence[ComparedCell]) -> Signs | None:
 
 def _states(letter: str, files: Sequence[Named]) -> list[str]:
     broken = [f"{letter}: the sweep of {name} is incomplete" for name, result in files if not result.complete]
-    return broken + [f"{letter}: {name} has wrong data" for name, result in files if result.wrong()]
+    wrong = [f"{letter}: {name} has wrong data" for name, result in files if result.wrong()]
+    return [*broken, *wrong, *_bindings(letter, files)]
+
+
+def _bindings(letter: str, files: Sequence[Named]) -> list[str]:
+    """Ranks that share processors: on GPUs it may cost nothing now, and still is a difference between the sides."""
+    return [
+        f"{letter}: {name}: {finding.message}" for name, result in files for finding in result.findings if finding.id == SHARED_PROCESSORS
+    ]
 
 
 def _too_few_samples(compared: Sequence[ComparedCell], limits: Limits) -> list[str]:
