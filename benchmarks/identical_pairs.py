@@ -30,6 +30,11 @@ def slower(a: Result, b: Result) -> int:
     return len(compare([("a", a)], [("b", b)]).beyond())
 
 
+def named_as_shared(a: Result, b: Result) -> bool:
+    """Whether a comparison says that ranks of b share a processor."""
+    return any("bound to processor" in note for note in compare([("a", a)], [("b", b)]).notes)
+
+
 def main(words: list[str]) -> None:
     """Run, compare every ordered pair, and print how many raise an alarm."""
     folder, count = Path(words[0]), int(words[1]) if words[1:] else 8
@@ -42,9 +47,8 @@ def main(words: list[str]) -> None:
     shared = [run(folder / f"pinned_{number}.json", command, pinned=True) for number in range(PINNED)]
     found = [slower(a, b) for a, b in itertools.product(runs, shared)]
     print(f"{sum(map(bool, found))} of {len(found)} comparisons with a run on one processor find it, {min(found)} to {max(found)} cells")
-    named = sum(any("bound to processor" in note for note in compare([("a", runs[0])], [("b", result)]).notes) for result in shared)
-    wrongly = sum(any("bound to processor" in note for note in compare([("a", runs[0])], [("b", result)]).notes) for result in runs)
-    print(f"{named} of {len(shared)} runs on one processor are named as such, and {wrongly} of the {len(runs)} others")
+    named, others = (sum(named_as_shared(runs[0], result) for result in results) for results in (shared, runs))
+    print(f"{named} of {len(shared)} runs on one processor are named as such, and {others} of the {len(runs)} others")
 
 
 if __name__ == "__main__":
