@@ -55,6 +55,7 @@ class Host(msgspec.Struct, frozen=True):
     gpu_reason: str = ""
     driver: Annotated[str, Meta(description="NVIDIA driver's version")] = ""
     congestion: Annotated[str, Meta(description="TCP congestion control of the reading process, such as cubic or bbr")] = ""
+    running: Annotated[int, Meta(description="processes that ran or waited for a processor when the ranks had started, these included")] = 0
 
 
 class Topology(msgspec.Struct, frozen=True):

@@ -1,11 +1,13 @@
 """CPUs, memory and NUMA nodes, from procfs and sysfs."""
 
+import time
 from pathlib import Path
 
 from busbw.host.source import Source, Unavailable
 
 VIRTUAL = "cpu hypervisor bit"
 CPUINFO = Path("/proc/cpuinfo")  # of hundreds of CPUs, so that a snapshot has the bit alone
+LOAD_READINGS, LOAD_PAUSE_S = 5, 0.002
 
 
 def hypervisor_bit(cpuinfo: Path = CPUINFO) -> str:
@@ -29,6 +31,20 @@ def count_list(text: str) -> int:
             return 0
         count += int(last or first) - int(first) + 1
     return count
+
+
+def running_processes(source: Source) -> int:
+    """How many processes run or wait for a processor, the reading one included: the fewest of some readings, as most run for a moment.
+
+    0 if /proc/loadavg does not say.
+    """
+    counts = []
+    for reading in range(LOAD_READINGS):
+        if reading:
+            time.sleep(LOAD_PAUSE_S)
+        running = (source.read("/proc/loadavg").text or "").partition("/")[0].rpartition(" ")[2]
+        counts.append(int(running) if running.isdecimal() else 0)
+    return min(counts)
 
 
 def meminfo(source: Source, field: str) -> int:

@@ -1,7 +1,7 @@
 """All facts of one machine in one call."""
 
 from busbw.core.topology import Host
-from busbw.host.cpu import count_list, meminfo
+from busbw.host.cpu import count_list, meminfo, running_processes
 from busbw.host.gpu import read_gpus
 from busbw.host.nic import read_nics
 from busbw.host.source import Live, Source
@@ -26,4 +26,5 @@ def read_host(source: Source | None = None) -> Host:
         gpu_reason=gpus.reason,
         driver=gpus.driver,
         congestion=text("/proc/sys/net/ipv4/tcp_congestion_control"),
+        running=running_processes(source),
     )

@@ -13,7 +13,7 @@ from busbw.core.errors import UsageError
 from busbw.core.result import SHARED_PROCESSORS, Result
 from busbw.core.sizes import counted
 from busbw.stats.history import Times, spreads
-from busbw.stats.judging import Cells, Limits, by_cells, by_runs, runs_apart
+from busbw.stats.judging import Cells, Limits, by_cells, by_runs, overloaded, runs_apart, undecided
 from busbw.stats.rank_tests import fewest, sign_test
 from busbw.stats.run_tests import fewest_chance
 
@@ -39,6 +39,8 @@ def compare(a: Sequence[Named], b: Sequence[Named], limits: Limits | None = None
         usual = max(runs_apart(result) for _, result in (a[0], b[0]))
         apart = {key: known.get(msgspec.structs.replace(key, cycle=0), usual) for key in matched}
         found = by_cells(matched, first[0], second[0], limits, apart)
+        if any(overloaded(result) for _, result in (a[0], b[0])):
+            found = {key: undecided(cell) for key, cell in found.items()}
     else:
         found = by_runs(matched, first, second, limits)
     compared = [found.get(key) or _unmatched(key, first, second) for key in order]
@@ -46,7 +48,12 @@ def compare(a: Sequence[Named], b: Sequence[Named], limits: Limits | None = None
     notes = [*_states("A", a), *_states("B", b)]
     notes += [f"timing: {timings[0]} in A, {timings[1]} in B"] if timings[0] != timings[1] else []
     if one_each:
-        notes += [*_stored(earlier or {}, known), *(_too_few_samples(compared, limits) or _undecided(compared))]
+        notes += [
+            *_busy("A", a),
+            *_busy("B", b),
+            *_stored(earlier or {}, known),
+            *(_too_few_samples(compared, limits) or _undecided(compared)),
+        ]
     else:
         notes += _too_few_runs(len(first), len(second), limits)
     sides = (_side(a, len(first)), _side(b, len(second)))
@@ -97,6 +104,10 @@ def _bindings(letter: str, files: Sequence[Named]) -> list[str]:
     return [
         f"{letter}: {name}: {finding.message}" for name, result in files for finding in result.findings if finding.id == SHARED_PROCESSORS
     ]
+
+
+def _busy(letter: str, files: Sequence[Named]) -> list[str]:
+    return [f"{letter}: {name}: {reason}" for name, result in files if (reason := overloaded(result))]
 
 
 def _too_few_samples(compared: Sequence[ComparedCell], limits: Limits) -> list[str]:

@@ -60,6 +60,28 @@ def runs_apart(result: Result) -> float:
     return GPU_RUNS if any(device.bus for device in result.world.devices) else CPU_RUNS
 
 
+def overloaded(result: Result) -> str:
+    """Why one run on CPUs says little of the next: a host whose processors others wanted too. '' if it is not so, or not known.
+
+    Then ranks wait for their turn, or do not, which changes the time of a small operation by a factor of up to 10,000 from run to run
+    (benchmarks/visits_202611).
+    """
+    if not runs_apart(result) or any(device.bus for device in result.world.devices):
+        return ""
+    for host in result.topology.hosts:
+        own = len({device.pid for device in result.world.devices if device.host == host.hostname})
+        others = host.running - own
+        if others >= host.cpus > 0:
+            return f"{others} other processes wanted the {host.cpus} processors of {host.hostname}"
+    return ""
+
+
+def undecided(compared: ComparedCell) -> ComparedCell:
+    """A cell of which one run a side says too little to call it slower or faster."""
+    decided = compared.verdict in (Verdict.SLOWER, Verdict.FASTER)
+    return msgspec.structs.replace(compared, verdict=Verdict.AMBIGUOUS) if decided else compared
+
+
 def by_runs(keys: Sequence[CellKey], a: Sequence[Cells], b: Sequence[Cells], limits: Limits) -> dict[CellKey, ComparedCell]:
     """Compare whole runs: each contributes one time per cell."""
     times = [([run[key].time_s for run in a], [run[key].time_s for run in b]) for key in keys]

@@ -14,8 +14,9 @@ import pytest
 from busbw.core.cells import CellKey, cells
 from busbw.core.comparison import ComparedCell, Comparison, Verdict
 from busbw.core.errors import UsageError
-from busbw.core.result import Cell, Result, Row
+from busbw.core.result import Cell, Device, Library, Result, Row, World
 from busbw.core.sweep import Sampling, SweepSpec
+from busbw.core.topology import Host, Topology
 from busbw.core.traffic import traffic
 from busbw.report.read import read
 from busbw.stats.compare import Named, compare
@@ -327,3 +328,35 @@ def test_equal_sweeps_raise_false_alarms_no_more_than_stated(rates: ModuleType) 
 def test_one_size_slower_by_3_percent_is_found(rates: ModuleType) -> None:
     found = sum(map(rates.found, rates.adaptive_pairs(random.Random(3), 100, slower=1.03, cv=0.01)))
     assert found >= 95
+
+
+@pytest.mark.parametrize(
+    ("running", "cpus", "bus", "slower"),
+    [
+        (14, 2, "", 0),  # twelve others on two processors
+        (4, 2, "", 0),
+        (3, 2, "", 1),
+        (14, 0, "", 1),  # not known
+        (14, 2, "0000:00:06", 1),  # kernels on GPUs do not wait for processors
+    ],
+)
+def test_one_run_on_an_overloaded_host_decides_nothing(running: int, cpus: int, bus: str, slower: int) -> None:
+    def run(time_s: float) -> Result:
+        moments = [time_s * (1 + 0.001 * (number * 7 % 16)) for number in range(16)]
+        cell = Cell(time_s, 1e9, 1e9, samples_s=moments, visits=[1] * 16, n=16)
+        devices = [Device(rank, rank, "h1", rank, bus, "any") for rank in range(2)]
+        return Result(
+            SweepSpec(collective="all_reduce"),
+            rows=[Row(8, 2, "float", "sum", -1, cell, None, 20)],
+            world=World(devices, 2),
+            library=Library("mpi"),
+            topology=Topology([Host("h1", cpus=cpus, running=running)]),
+            complete=True,
+        )
+
+    comparison = compare([("a.json", run(1e-6))], [("b.json", run(1e-2))])
+    assert len(comparison.beyond()) == slower
+    busy = "B: b.json: "
+    assert any(note.startswith(busy) and "other processes wanted the 2 processors of h1" in note for note in comparison.notes) == (
+        not slower
+    )
