@@ -7,7 +7,7 @@ from busbw.host.source import Source, Unavailable
 
 VIRTUAL = "cpu hypervisor bit"
 CPUINFO = Path("/proc/cpuinfo")  # of hundreds of CPUs, so that a snapshot has the bit alone
-LOAD_READINGS, LOAD_PAUSE_S = 5, 0.002
+LOAD_READINGS, LOAD_PAUSE_S = 10, 0.005
 
 
 def hypervisor_bit(cpuinfo: Path = CPUINFO) -> str:
