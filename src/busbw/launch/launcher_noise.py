@@ -5,6 +5,7 @@ import re
 _OWN = re.compile(
     r"\[\S+:\d+\] (?:Delaying for \d+ seconds before aborting"
     r"|\d+ more process(?:es)? ha(?:s|ve) sent help message|Set MCA parameter \"orte_base_help_aggregate\")"
+    r"|\[warn\] Epoll (?:ADD|MOD|DEL)\(\d+\) on fd \d+ failed\."  # libevent, of a launcher that closes its ranks' pipes
 )
 _DASHES = re.compile(r"-{70,}")  # Open MPI's frames have 74, and 76
 FRAME_LINES = 40  # the longest of its messages is shorter

@@ -91,7 +91,8 @@ def test_this_machine_reads_the_same_from_its_own_recording() -> None:
     here = read_host(recording)
     assert here.hostname and here.cpus > 0 and here.memory_bytes > 0
     assert here.gpus or here.gpu_reason, "a machine without readable GPUs gives the reason"
-    assert read_host(parse_archive(recording.archive())) == here
+    again = read_host(parse_archive(recording.archive()))
+    assert msgspec.structs.replace(again, running=here.running) == here, "other processes may start between two readings"
 
 
 @pytest.mark.parametrize(
