@@ -7,6 +7,7 @@ largest. Each call first copies the gradient, which the exchange overwrites; the
 import itertools
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -44,6 +45,11 @@ def timed(call: Callable[[], object]) -> str:
     return f"{times[CALLS // 2]:.3f} ({times[1]:.3f} to {times[-2]:.3f}) ms"
 
 
+def exchanged(codec, part, gradient, line, state, steps) -> None:
+    """Exchange a copy of the gradient, as the next step."""
+    codec.exchange(part.copy_(gradient), line, state, next(steps))
+
+
 def main(lengths: list[int]) -> None:
     """Prints a line for each figure."""
     dist.init_process_group("cuda:nccl", store=dist.HashStore(), rank=0, world_size=1)
@@ -52,13 +58,15 @@ def main(lengths: list[int]) -> None:
     for length in lengths:
         gradient = torch.randn(length, device="cuda")
         part, magnitude = torch.empty_like(gradient), gradient.abs()
-        print(f"{length} elements, a copy: {timed(lambda: part.copy_(gradient))}")  # noqa: B023 - called at once
-        print(f"{length} elements, torch.topk 1 %: {timed(lambda: torch.topk(magnitude, length // 100, sorted=False))}")  # noqa: B023
+        show = partial(print, f"{length} elements,")
+        show("a copy:", timed(partial(part.copy_, gradient)))
+        show("torch.topk 1 %:", timed(partial(torch.topk, magnitude, length // 100, sorted=False)))
         for (name, settings), usable in itertools.product(CODECS.items(), (in_kernels, lambda _: False)):
             kernels.usable = usable
             codec, state, steps = codec_for(settings.method, settings, ((length // WIDTH, WIDTH), (length % WIDTH,))), {}, itertools.count()
             means = "Triton" if usable is in_kernels else "plain torch"
-            print(f"{length} elements, {name}, {means}: {timed(lambda: codec.exchange(part.copy_(gradient), line, state, next(steps)))}")  # noqa: B023
+            exchange = partial(exchanged, codec, part, gradient, line, state, steps)
+            show(f"{name}, {means}:", timed(exchange))
     dist.destroy_process_group()
 
 

@@ -28,7 +28,10 @@ from busbw.train.gpt import Gpt
 from busbw.train.loop import scaler_for
 from busbw.train.methods import parse
 
-METHODS = "none,bf16,int8,int4,int4+last=powersgd+matrix_rank=8,powersgd,powersgd+matrix_rank=8,topk+ratio=0.1,topk,torch-powersgd"
+METHODS = (
+    "none,bf16,int8,int4,int4+last=powersgd+matrix_rank=8,powersgd,powersgd+matrix_rank=8"
+    ",topk+ratio=0.1,topk,torch-powersgd"
+)
 SMALL = "+compress_least=0"  # the model's buckets are small
 EVERY, TESTED, SMOOTH = 10, 64, 3  # steps, samples of the test, and the measurements whose mean counts
 SHARE = 0.6

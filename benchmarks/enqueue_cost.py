@@ -28,8 +28,13 @@ SOURCE = r"""
 #include <stddef.h>
 typedef int (*reduce_t)(const void *, void *, size_t, int, int, void *, void *);
 typedef int (*query_t)(void *);
-static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1e6 + t.tv_nsec * 1e-3; }
-int loop(reduce_t reduce, query_t query, char *send, char *recv, size_t count, void *comm, void *stream, int n, double *seen) {
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1e6 + t.tv_nsec * 1e-3;
+}
+int loop(reduce_t reduce, query_t query, char *send, char *recv, size_t count, void *comm,
+         void *stream, int n, double *seen) {
   double start = now();
   for (int i = 0; i < n; i++)
     if (reduce(send + i * count * 4, recv + i * count * 4, count, 7, 0, comm, stream)) return 1;

@@ -27,17 +27,24 @@ SOURCE = r"""
 #include <omp.h>
 #include <stddef.h>
 #include <string.h>
-/* What an update of fp32 weight and moments with bf16 gradient in and bf16 weight out moves: 28 B an element. */
-double update(int threads, size_t n, const unsigned short *g, float *p, float *m, float *v, unsigned short *w) {
+/* What an update of fp32 weight and moments with bf16 gradient in and bf16 weight out moves:
+   28 B an element. */
+double update(int threads, size_t n, const unsigned short *g, float *p, float *m, float *v,
+              unsigned short *w) {
   double start = omp_get_wtime();
   #pragma omp parallel for num_threads(threads) schedule(static)
-  for (size_t i = 0; i < n; i++) { m[i] += g[i]; v[i] += m[i]; p[i] += v[i]; w[i] = (unsigned short)p[i]; }
+  for (size_t i = 0; i < n; i++) {
+    m[i] += g[i]; v[i] += m[i]; p[i] += v[i]; w[i] = (unsigned short)p[i];
+  }
   return omp_get_wtime() - start;
 }
 double copy(int threads, size_t n, const char *from, char *to) {
   double start = omp_get_wtime();
   #pragma omp parallel num_threads(threads)
-  { size_t k = omp_get_num_threads(), i = omp_get_thread_num(), part = n / k; memcpy(to + i * part, from + i * part, part); }
+  {
+    size_t k = omp_get_num_threads(), i = omp_get_thread_num(), part = n / k;
+    memcpy(to + i * part, from + i * part, part);
+  }
   return omp_get_wtime() - start;
 }
 void touch(int threads, size_t n, char *to) {

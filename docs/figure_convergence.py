@@ -23,7 +23,8 @@ WIDTH, HEIGHT, TOP, BOTTOM = 760, 330, 48, 258
 PANELS, PANEL = ((52, "steps"), (414, "seconds")), 320
 MOST = 5.0  # bits a byte; before that all fall alike
 STYLE = """
- text { font: 12px sans-serif; fill: currentColor } .dim { opacity: .65 } .axis { stroke: currentColor; opacity: .25 }
+ text { font: 12px sans-serif; fill: currentColor } .dim { opacity: .65 }
+ .axis { stroke: currentColor; opacity: .25 }
  .head { font-weight: bold } path { fill: none; stroke-width: 1.8; stroke-linejoin: round }
 """
 

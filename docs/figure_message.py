@@ -4,8 +4,10 @@ from pathlib import Path
 
 WIDTH, HEIGHT = 760, 330
 STYLE = """
- text { font: 12px sans-serif; fill: currentColor } .dim { opacity: .65 } .frame { fill: none; stroke: currentColor; opacity: .45 }
- .data { fill: #3b7dd8 } .head { fill: #d98c2b } .small { fill: #5a9e6f } .line { stroke: currentColor; fill: none }
+ text { font: 12px sans-serif; fill: currentColor } .dim { opacity: .65 }
+ .frame { fill: none; stroke: currentColor; opacity: .45 }
+ .data { fill: #3b7dd8 } .head { fill: #d98c2b } .small { fill: #5a9e6f }
+ .line { stroke: currentColor; fill: none }
  .back { stroke: currentColor; fill: none; stroke-dasharray: 4 3 }
 """
 CHUNKS = ((0, 1), (1, 0), (2, 2), (3, 1))  # number, the stream that happened to be free

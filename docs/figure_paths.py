@@ -13,9 +13,11 @@ PANEL, GROUPS = 200, (36, 100, 164)  # its width; the middle of what belongs to 
 GRID = (0, 0.25, 0.5, 0.75, 1)
 DRAWN = (*GRID, 1 / 8)  # and the even share of 8 paths
 STYLE = """
- text { font: 12px sans-serif; fill: currentColor } .dim { opacity: .65 } .axis { stroke: currentColor; opacity: .25 }
+ text { font: 12px sans-serif; fill: currentColor } .dim { opacity: .65 }
+ .axis { stroke: currentColor; opacity: .25 }
  .head { font-weight: bold } .even { stroke: currentColor; stroke-width: 2; stroke-dasharray: 3 2 }
- .busbw { fill: #3b7dd8; stroke: #3b7dd8 } .kernel { fill: #d98c2b; stroke: #d98c2b } .range { stroke-width: 2; opacity: .55 }
+ .busbw { fill: #3b7dd8; stroke: #3b7dd8 } .kernel { fill: #d98c2b; stroke: #d98c2b }
+ .range { stroke-width: 2; opacity: .55 }
  .alike { fill: #5a9e6f; stroke: #5a9e6f } text.busbw, text.kernel, text.alike { stroke: none }
 """
 

@@ -7,8 +7,10 @@ HOST, QUEUE = (("h", 0, 26), ("h", 34, 26), ("h", 68, 26)), 150
 OPERATIONS = ((176, 84, 12), (322, 84, 0), (452, 90, 7))  # start on rank 0, length, how much later rank 1 begins
 FENCES = ((150, 20), (292, 24), (428, 18))
 STYLE = """
- text { font: 12px sans-serif; fill: currentColor } .dim { opacity: .65 } .op { fill: #3b7dd8 } .fence { fill: #b8b8b8 }
- .host { fill: #d98c2b } .line { stroke: currentColor; stroke-width: 1 } .thin { stroke: currentColor; stroke-dasharray: 3 3; opacity: .5 }
+ text { font: 12px sans-serif; fill: currentColor } .dim { opacity: .65 } .op { fill: #3b7dd8 }
+ .fence { fill: #b8b8b8 }
+ .host { fill: #d98c2b } .line { stroke: currentColor; stroke-width: 1 }
+ .thin { stroke: currentColor; stroke-dasharray: 3 3; opacity: .5 }
 """
 
 

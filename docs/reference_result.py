@@ -15,9 +15,10 @@ from busbw.report.results import SCHEMAS
 
 def fields() -> str:
     """Every structure of a result, the nearest first, with types, defaults and descriptions."""
+    kinds = (f"`{name}` is a [{kind.__name__}](#{kind.__name__.lower()})" for name, kind in SCHEMAS.items())
     intro = (
         "`busbw run ... --json FILE` updates this file after every size, atomically. `schema` says which kind of "
-        f"result it is: {', '.join(f'`{name}` is a [{kind.__name__}](#{kind.__name__.lower()})' for name, kind in SCHEMAS.items())}.\n\n"
+        f"result it is: {', '.join(kinds)}.\n\n"
         "Times are seconds, sizes bytes, rates bytes per second; "
         "not-a-number and infinities are the strings `nan`, `inf` and `-inf`. New optional fields may appear under the same version; "
         "a change of meaning gets a new version. `complete` is false until the sweep has ended.\n\n"

@@ -20,7 +20,8 @@ from playwright.sync_api import sync_playwright
 LIMIT_MS = 60_000
 QUERY = """async sql => {
     const rows = await self.app.trace.engine.query(sql), found = [];
-    for (const row = rows.iter({}); row.valid(); row.next()) found.push(rows.columns().map(name => String(row.get(name))));
+    for (const row = rows.iter({}); row.valid(); row.next())
+        found.push(rows.columns().map(name => String(row.get(name))));
     return found;
 }"""
 ERRORS = "select name, value from stats where severity in ('error', 'data_loss') and value > 0"

@@ -110,7 +110,8 @@ def rows_of(hosts: Sequence[str], intra_size: int | None) -> tuple[list[list[int
     if len(rows) == 1:
         return [], f"one dimension only: all {ranks} ranks are one 2D group"
     if len(rows[0]) == 1:
-        return [], f"one dimension only: {'each host has one rank' if intra_size is None else 'a 2D group needs at least two ranks'}"
+        few = "each host has one rank" if intra_size is None else "a 2D group needs at least two ranks"
+        return [], f"one dimension only: {few}"
     spread = next((row for row in rows if len({hosts[rank] for rank in row}) > 1), [])
     note = f"the 2D group of ranks {', '.join(map(str, spread))} spans hosts, so its inner traffic uses the network" if spread else ""
     return rows, note

@@ -74,7 +74,8 @@ class Elastic:
 
 def taken_out(values: dict[str, object]) -> Elastic:
     """Remove the values of `options` from `values`."""
-    return Elastic(**{one.name: values.pop(one.name) for one in fields(Elastic)})  # type: ignore[arg-type]
+    given = {option.name: values.pop(option.name) for option in fields(Elastic)}
+    return Elastic(**given)  # type: ignore[arg-type]
 
 
 def run(elastic: Elastic, ranks: int | None, named: Sequence[Host], argv: Sequence[str], variables: Mapping[str, str]) -> int:

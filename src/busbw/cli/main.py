@@ -122,6 +122,9 @@ def entry() -> None:
     collect_seldom()
     code = main()
     if code == Exit.INTERRUPTED:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # one more Ctrl-C while the interpreter ends would end it by that signal
-        exec("")  # else Python ends by that signal if the first one came in generated code, as importing a dataclass runs
+        # One more Ctrl-C while the interpreter ends would end it by that signal.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # Without it Python ends by that signal if the first one came in generated code, as importing
+        # a dataclass runs.
+        exec("")
     sys.exit(code)

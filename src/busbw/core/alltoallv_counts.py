@@ -31,7 +31,8 @@ class Zipf:
     def text(self) -> str:
         """The complete spec, with the defaults that matter: `zipf:1.05,rows=10000000,seed=1`."""
         ids = f",ids={self.ids},dedup" if self.dedup else ""
-        return f"{KIND}:{self.exponent:g},rows={self.rows}{ids},{'sorted' if self.sorted else f'seed={self.seed}'}"
+        order = "sorted" if self.sorted else f"seed={self.seed}"
+        return f"{KIND}:{self.exponent:g},rows={self.rows}{ids},{order}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,8 @@ def _contents(memory: int) -> str:
 def _redirect(opened: int, target: int) -> None:
     """Make every other descriptor of the file behind `opened` write to `target`: NCCL never closes its own."""
     wanted = os.fstat(opened)
-    for name in os.listdir(_DESCRIPTORS):  # noqa: PTH208 - the listing's own descriptor is gone when the next is looked at
+    # The listing's own descriptor must be gone when the names are looked at.
+    for name in os.listdir(_DESCRIPTORS):  # noqa: PTH208
         with contextlib.suppress(OSError):
             if int(name) != opened and os.path.samestat(os.fstat(int(name)), wanted):
                 os.dup2(target, int(name), inheritable=False)

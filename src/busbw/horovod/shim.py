@@ -58,4 +58,5 @@ def install() -> None:
         if name.startswith(f"{_COMMON}."):
             setattr(common, name.rpartition(".")[2], sys.modules[name])
     sys.modules["horovod"].common = common  # type: ignore[attr-defined]
-    sys.modules["horovod.torch"].mpi_ops = sys.modules["horovod.torch.mpi_ops"]  # type: ignore[attr-defined]
+    operations = sys.modules["horovod.torch.mpi_ops"]
+    sys.modules["horovod.torch"].mpi_ops = operations  # type: ignore[attr-defined]

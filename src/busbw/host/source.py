@@ -82,7 +82,8 @@ class Live:
             if name in ("", ".", ".."):
                 continue
             try:
-                target = os.readlink(at / name)  # noqa: PTH115 - Path.readlink would normalize the target
+                # Path.readlink would normalize the target.
+                target = os.readlink(at / name)  # noqa: PTH115
             except OSError:  # no link
                 at = at / name
                 continue
@@ -113,7 +114,8 @@ class Live:
     def link(self, path: str) -> str | None:
         """Target of a symbolic link."""
         try:
-            return os.readlink(self._at_link(path))  # noqa: PTH115 - Path.readlink would normalize the target
+            # Path.readlink would normalize the target.
+            return os.readlink(self._at_link(path))  # noqa: PTH115
         except OSError:
             return None
 

@@ -37,7 +37,8 @@ def _initialise() -> None:
 
 _initialise()
 
-from mpi4py import MPI  # noqa: E402 - this import reads the settings above and needs MPI initialised
+# This import reads the settings above, and initialises MPI.
+from mpi4py import MPI  # noqa: E402
 
 _OPS = {"sum": MPI.SUM, "min": MPI.MIN, "max": MPI.MAX}
 

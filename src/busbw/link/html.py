@@ -23,7 +23,8 @@ STYLE = """
 .map text { fill: var(--quiet); text-anchor: middle; dominant-baseline: central; }
 .failed { fill: var(--page); stroke: var(--ink); stroke-width: 2; }
 .absent { fill: var(--quiet); }
-.keys { list-style: none; padding: 0; margin-bottom: 24px; display: flex; flex-wrap: wrap; gap: 4px 16px; }
+.keys { list-style: none; padding: 0; margin-bottom: 24px; }
+.keys { display: flex; flex-wrap: wrap; gap: 4px 16px; }
 .keys li { font-size: 14px; color: var(--quiet); }
 .keys svg { width: 16px; height: 16px; vertical-align: -3px; margin-right: 6px; }
 """

@@ -42,7 +42,8 @@ def text(answer: Prediction, width: int | None = None) -> str:
     shown = [column for column in COLUMNS if column.title != "mark" or any(map(_mark, answer.rows))]
     foot = "".join(f"{line}\n" for line in [*map(crossing_text, answer.crossings), *map(fit_text, answer.fits)])
     foot += system_text.notes(about, answer.notes)
-    return f"{wrapped(head, width)}\n{aligned(shown, answer.rows, width, DROP_ORDER)}\n{wrapped(foot, width)}"
+    table = aligned(shown, answer.rows, width, DROP_ORDER)
+    return f"{wrapped(head, width)}\n{table}\n{wrapped(foot, width)}"
 
 
 def crossing_text(crossing: Crossing) -> str:

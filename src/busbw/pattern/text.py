@@ -85,8 +85,10 @@ def table(pattern: Pattern, width: int | None = None, most: int = ROWS) -> str:
     rest = more(lines[most:], sum(line.weight for line in lines[most:]), sum(line.weight for line in lines))
     meaning = "" if chosen.field and len(pattern.header.ranks) == 1 else chosen.meaning
     head = wrapped(f"{_title(pattern)}\nsorted by share of {chosen.name} ({average(pattern)}{meaning})\n", limit)
+    table = aligned(shown, lines[:most], limit, DROP_ORDER)
+    foot = wrapped(_totals(pattern, chosen) + _remarks(pattern), limit)
     return (
-        f"{head}\n{aligned(shown, lines[:most], limit, DROP_ORDER)}{rest}\n{wrapped(_totals(pattern, chosen) + _remarks(pattern), limit)}"
+        f"{head}\n{table}{rest}\n{foot}"
     )
 
 

@@ -117,7 +117,9 @@ def render_all(result: PlanResult, width: int | None = None) -> str:
 
 def _advice(plan: Plan, chosen: Exchange) -> str:
     target = f"{100 * plan.target:g} %"
-    where = f"{label(chosen)}{'' if chosen.transport == AS_IS else f' over {chosen.transport} ({BY_NAME[chosen.transport].meaning})'}"
+    where = label(chosen)
+    if chosen.transport != AS_IS:
+        where += f" over {chosen.transport} ({BY_NAME[chosen.transport].meaning})"
     takes = "which took" if chosen.checked_s else "expected to take"
     interval = recommendation.share_interval(plan, chosen)
     near = (

@@ -93,11 +93,11 @@ def text(tuning: Tuning, exports: Mapping[str, str], width: int | None = None) -
         wrapped("".join(map(finding_text, tuning.findings)), width),
     ]
     if exports:
-        where = (
-            f"To use it with any NCCL program, copy {tuning.file} to the same path on every host, and export there:" if tuning.file else ""
-        )
+        where = "To use it with any NCCL program, export on every host:"
+        if tuning.file:
+            where = f"To use it with any NCCL program, copy {tuning.file} to the same path on every host, and export there:"
         lines = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in exports.items())
-        parts.append(f"\n{wrapped((where or 'To use it with any NCCL program, export on every host:') + chr(10), width)}\n{lines}")
+        parts.append("\n" + wrapped(where + "\n", width) + "\n" + lines)
     return "".join(parts)
 
 

@@ -41,7 +41,8 @@ def _block(watched: Watched, flow: Flow, *, named: bool) -> str:
     lines.append(f"tcp_segs_retrans: {_count(resent, seconds)}")
     lines.append(f"tcp_retrans_rate: {'-' if resent is None or sent is None else f'{resent / sent if sent else 0:.4g}'}")
     lines.append(f"cpu_usage: {'-' if watched.cpu is None else f'{100 * watched.cpu:.2f}%'}")
-    lines.append(f"free_mem: {'-' if watched.free_memory_bytes is None else f'{watched.free_memory_bytes // 1024} kB'}")
+    free = watched.free_memory_bytes
+    lines.append(f"free_mem: {'-' if free is None else f'{free // 1024} kB'}")
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -19,7 +19,15 @@ if DEVICE.type == "cpu":
 from busbw.accel.embedding import index, kernels, store, torch_steps  # noqa: E402
 from busbw.accel.embedding import table as tables  # noqa: E402
 from busbw.accel.embedding.init_values import initial  # noqa: E402
-from busbw.accel.embedding.kernels import find, hashing, place, promote, steps, update, values  # noqa: E402, F401 - Triton decides here where they run
+from busbw.accel.embedding.kernels import (  # noqa: E402 - Triton decides here where they run
+    find,
+    hashing,
+    place,
+    promote,
+    steps,
+    update,
+    values,  # noqa: F401
+)
 from busbw.accel.embedding.optimizers import layout  # noqa: E402
 from busbw.accel.embedding.settings import INITS, OPTIMIZERS  # noqa: E402
 from busbw.accel.embedding.table import Table, TableSettings  # noqa: E402

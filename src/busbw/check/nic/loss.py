@@ -40,7 +40,8 @@ DISCARDS = CheckRow(
     stays="after reboot: lost; a systemd unit or the NIC Configuration Operator keeps it; the counters restart when the driver is loaded",
     reads=(
         "ethtool -S: rx_discards_phy, tx_discards_phy, rx_packets_phy, tx_packets_phy, rx_oversize_pkts_phy",
-        "/sys/class/infiniband/*/ports/*/counters/{port_xmit_discards,port_xmit_packets,port_rcv_packets}",
+        "/sys/class/infiniband/*/ports/*/counters/"
+        "{port_xmit_discards,port_xmit_packets,port_rcv_packets}",
     ),
     sources=("Linux Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst",),
 )

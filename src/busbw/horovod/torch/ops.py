@@ -122,8 +122,10 @@ def _made(row: Row, grouped: bool, in_place: bool, blocking: bool) -> Callable[.
 
     function.__name__ = function.__qualname__ = form_name(row, grouped, in_place, blocking)
     gives = f"{row.result}." if blocking else f"a handle for `synchronize`, which gives {row.result}."
+    several = " of several tensors as one" if grouped else ""
+    placed = ", in place" if in_place else ""
     function.__doc__ = (
-        f"{row.kind.capitalize()}{' of several tensors as one' if grouped else ''}{', in place' if in_place else ''}: {gives}\n\n"
+        f"{row.kind.capitalize()}{several}{placed}: {gives}\n\n"
         "Raises:\n    Refused: a ValueError; nothing was sent.\n"
         "    HorovodInternalError: a RuntimeError; it failed on all ranks.\n"
     )

@@ -9,7 +9,8 @@ _LABEL = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")  # RFC 1035, which a Service'
 _LABEL_LENGTH = 63  # RFC 1123
 _RESOURCE = re.compile(r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?)(?:=([1-9][0-9]*))?")
 _NODE_LABEL = re.compile(
-    r"((?:[a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?)=([A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?)?"
+    r"((?:[a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?)"
+    r"=([A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?)?"
 )
 
 

@@ -201,4 +201,5 @@ def peak_text(result: Result) -> str:
     if top is None:
         return no_headline(result)
     ideal = f", {percent_text(top.busbw, result.ideal.busbw)} % of ideal" if result.ideal else ""
-    return f"{busbw_text(top)} at {format_size(top.row.size_bytes)}{' in place' if top.placement == IN_PLACE else ''}{ideal}"
+    placed = " in place" if top.placement == IN_PLACE else ""
+    return f"{busbw_text(top)} at {format_size(top.row.size_bytes)}{placed}{ideal}"
